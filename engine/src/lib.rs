@@ -1,0 +1,5 @@
+//! A data-oriented engine that trains reasoning agents over many turns.
+
+pub mod environment;
+pub mod random;
+pub mod record;

@@ -1,0 +1,2 @@
+//! The `ragen` command.
+fn main() {}
