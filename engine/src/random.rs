@@ -64,10 +64,7 @@ impl Stream {
     #[must_use]
     pub fn new(seed: u64, purpose: Purpose, coordinates: &[u64]) -> Self {
         let mut key = mix(seed.wrapping_add(GOLDEN));
-        for &word in [purpose as u64, coordinates.len() as u64]
-            .iter()
-            .chain(coordinates)
-        {
+        for &word in [purpose as u64, coordinates.len() as u64].iter().chain(coordinates) {
             key = mix(key.wrapping_add(GOLDEN) ^ mix(word));
         }
         Self { key, counter: 0 }
@@ -167,9 +164,6 @@ mod tests {
         for _ in 0..60_000 {
             counts[stream.below(6)] += 1;
         }
-        assert!(
-            counts.iter().all(|count| (count - 10_000).abs() < 457),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (count - 10_000).abs() < 457), "{counts:?}");
     }
 }

@@ -38,22 +38,14 @@ impl InstanceSeed {
     #[must_use]
     pub fn stream(self, environment: &str) -> Stream {
         let name = hash_bytes(environment.as_bytes());
-        Stream::new(
-            self.seed,
-            Purpose::Instance,
-            &[name, u64::from(self.attempt)],
-        )
+        Stream::new(self.seed, Purpose::Instance, &[name, u64::from(self.attempt)])
     }
 
     /// The stream of the `retry`-th repeated generation inside one reset, for generators that can fail.
     #[must_use]
     pub fn retry_stream(self, environment: &str, retry: u64) -> Stream {
         let name = hash_bytes(environment.as_bytes());
-        Stream::new(
-            self.seed,
-            Purpose::Retry,
-            &[name, u64::from(self.attempt), retry],
-        )
+        Stream::new(self.seed, Purpose::Retry, &[name, u64::from(self.attempt), retry])
     }
 }
 
@@ -181,14 +173,7 @@ pub struct ConfigProblem {
 /// `engine/examples/custom_environment.rs` is a whole environment in fewer than 60 lines.
 pub trait Environment: Component<Mutability = Mutable> + Clone + Sized {
     /// What a scene can set. `Default` is the reference's default.
-    type Config: Clone
-        + std::fmt::Debug
-        + Default
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + Sync
-        + 'static;
+    type Config: Clone + std::fmt::Debug + Default + DeserializeOwned + Serialize + Send + Sync + 'static;
 
     /// Name of the type as scenes write it, e.g. `sokoban`.
     const NAME: &'static str;
@@ -215,12 +200,7 @@ pub trait Environment: Component<Mutability = Mutable> + Clone + Sized {
     fn actions(&self, config: &Self::Config) -> ActionSpace;
 
     /// Performs one action. Never called after `done`.
-    fn step(
-        &mut self,
-        config: &Self::Config,
-        action: Action<'_>,
-        dynamics: &mut Stream,
-    ) -> StepOutcome;
+    fn step(&mut self, config: &Self::Config, action: Action<'_>, dynamics: &mut Stream) -> StepOutcome;
 
     /// The state as a picture.
     fn render(&self, config: &Self::Config) -> Picture;
