@@ -9,3 +9,4 @@ pub mod random;
 pub mod record;
 pub mod runtime;
 pub mod tokens;
+pub mod world;
