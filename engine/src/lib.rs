@@ -3,10 +3,13 @@
 pub mod codec;
 pub mod conversation;
 pub mod environment;
+pub mod files;
 pub mod grammar;
+pub mod metrics;
 pub mod prompt;
 pub mod random;
 pub mod record;
+pub mod run;
 pub mod runtime;
 pub mod tokens;
 pub mod world;

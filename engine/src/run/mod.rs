@@ -1,0 +1,3 @@
+//! A run: its directory, checkpoints and loop.
+
+pub mod checkpoint;
