@@ -3,6 +3,7 @@
 pub mod codec;
 pub mod conversation;
 pub mod environment;
+pub mod evaluation;
 pub mod files;
 pub mod grammar;
 pub mod metrics;
