@@ -13,4 +13,5 @@ pub mod record;
 pub mod run;
 pub mod runtime;
 pub mod tokens;
+pub mod warmup;
 pub mod world;

@@ -1,0 +1,3 @@
+//! Supervised start of a model.
+
+pub mod tokenizer;
