@@ -1,3 +1,4 @@
 //! A run: its directory, checkpoints and loop.
 
 pub mod checkpoint;
+pub mod directory;
