@@ -1,0 +1,89 @@
+//! From trajectories to a better policy.
+//!
+//! [`Learn`] runs once per iteration, after the rollout. Its systems are ordered by [`LearnSystems`] and work on flat arrays: the
+//! [`TokenStore`](crate::tokens::TokenStore), the [`Trajectories`](crate::world::Trajectories) and the [`Batch`]. To use an
+//! estimator of your own, add a system to [`LearnSystems::Advantage`] after [`estimate_advantages`] and overwrite
+//! `TokenStore::advantage`.
+
+mod advantage;
+mod filter;
+mod optimise;
+mod recompute;
+mod score;
+
+use bevy_app::{App, Plugin};
+use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::{ScheduleLabel, SystemSet};
+use serde::{Deserialize, Serialize};
+
+pub use self::advantage::estimate_advantages;
+pub use self::filter::filter_groups;
+pub use self::optimise::optimise;
+pub use self::recompute::recompute;
+pub use self::score::score_trajectories;
+use crate::metrics::Metrics;
+
+/// One learning step on the last rollout.
+#[derive(Clone, Debug, Eq, Hash, PartialEq, ScheduleLabel)]
+pub struct Learn;
+
+/// What happens in a learning step, in this order.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, SystemSet)]
+pub enum LearnSystems {
+    /// Episodes get their scores, tokens their rewards.
+    Score,
+    /// Groups without signal are dropped.
+    Filter,
+    /// Log-probabilities and values are computed under the policy before the update.
+    Recompute,
+    /// Advantages and the critic's targets.
+    Advantage,
+    /// Optimiser steps.
+    Optimise,
+}
+
+/// What takes part in the present learning step.
+#[derive(Clone, Debug, Default, Resource)]
+pub struct Batch {
+    /// Score of each trajectory: rewards and penalties, before normalisation.
+    pub scores: Vec<f64>,
+    /// Score of each trajectory after normalisation.
+    pub normalized: Vec<f64>,
+    /// Trajectories that are kept, ascending.
+    pub kept: Vec<usize>,
+    /// Rows of the kept trajectories that hold a token to train on, ascending.
+    pub rows: Vec<usize>,
+    /// Share of groups that are kept.
+    pub kept_share: f64,
+}
+
+/// What learning carries from one iteration to the next. Everything in it is part of a checkpoint.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Resource, Serialize)]
+pub struct LearnState {
+    /// Iterations completed.
+    pub iteration: u64,
+    /// Weight of the KL penalty in the reward, where a controller moves it.
+    pub kl_weight: Option<f64>,
+    /// Iterations in a row whose filter kept nothing.
+    pub empty_in_a_row: u64,
+}
+
+/// Adds the systems of a learning step.
+#[derive(Debug, Default)]
+pub struct LearnPlugin;
+
+impl Plugin for LearnPlugin {
+    fn build(&self, app: &mut App) {
+        use LearnSystems::{Advantage, Filter, Optimise, Recompute, Score};
+        app.add_schedule(Schedule::new(Learn))
+            .init_resource::<Batch>()
+            .init_resource::<LearnState>()
+            .init_resource::<Metrics>()
+            .configure_sets(Learn, (Score, Filter, Recompute, Advantage, Optimise).chain())
+            .add_systems(Learn, score_trajectories.in_set(Score))
+            .add_systems(Learn, filter_groups.in_set(Filter))
+            .add_systems(Learn, recompute.in_set(Recompute))
+            .add_systems(Learn, estimate_advantages.in_set(Advantage))
+            .add_systems(Learn, optimise.in_set(Optimise));
+    }
+}
