@@ -7,7 +7,9 @@ pub struct ChatPieces {
     pub system_open: Vec<u32>,
     /// After the system message's text.
     pub system_close: Vec<u32>,
-    /// Before a user message's text.
+    /// Before the text of the first user message, after a system message.
+    pub first_user_open: Vec<u32>,
+    /// Before the text of a later user message, after an assistant message.
     pub user_open: Vec<u32>,
     /// After a user message's text.
     pub user_close: Vec<u32>,

@@ -107,6 +107,7 @@ impl ByteCodec {
         let pieces = ChatPieces {
             system_open: open("s"),
             system_close: close.clone(),
+            first_user_open: open("u"),
             user_open: open("u"),
             user_close: close.clone(),
             assistant_open: open("a"),

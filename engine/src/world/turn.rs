@@ -67,7 +67,9 @@ pub fn open_turns(
             let user = user_text(settings, window, &turns.0, facts);
             let codec = &text.as_ref()?.0;
             let pieces = codec.pieces();
-            let user = [&pieces.user_open, &codec.encode(&user), &pieces.user_close, &pieces.assistant_open]
+            let first = turns.0.is_empty() || window.mode == ContextMode::SingleTurn;
+            let open = if first { &pieces.first_user_open } else { &pieces.user_open };
+            let user = [open, &codec.encode(&user), &pieces.user_close, &pieces.assistant_open]
                 .map(Vec::as_slice)
                 .concat();
             let forced = codec.encode(&settings.grammar.forced_prefix());

@@ -1,10 +1,13 @@
 //! The model as the world sees it: something that continues sequences, scores rows and learns.
 
+mod local;
+
 use std::path::Path;
 
 use bevy_ecs::resource::Resource;
 use serde::{Deserialize, Serialize};
 
+pub use self::local::{LocalCodec, LocalRuntime, RuntimeOptions};
 use crate::record::Finish;
 
 /// How tokens are drawn.
