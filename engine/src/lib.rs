@@ -1,5 +1,6 @@
 //! A data-oriented engine that trains reasoning agents over many turns.
 
 pub mod environment;
+pub mod model;
 pub mod random;
 pub mod record;
