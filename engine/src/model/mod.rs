@@ -5,17 +5,21 @@
 //! reports are the bits that [`Network::forward_rows`] computes for the same tokens.
 
 mod backward;
+mod block_pool;
 mod config;
 mod error;
 mod files;
 mod forward;
+mod generate;
 mod keys;
 mod layer;
 mod network;
 mod optimizer;
 mod pack;
 mod parameters;
+mod request;
 mod rope;
+mod stop;
 mod template;
 mod tensors;
 mod token_bytes;
@@ -26,10 +30,12 @@ mod workspace;
 pub use config::{Architecture, Llama3Scaling, ModelConfig};
 pub use error::ModelError;
 pub use files::{CONFIG, INDEX, WEIGHTS, WeightFiles};
+pub use generate::{Generator, GeneratorCounts, GeneratorOptions};
 pub use network::{Network, RowOutputs};
 pub use optimizer::{AdamWSettings, Optimizer, Step};
 pub use pack::{PackedBatch, pack};
 pub use parameters::{Parameter, ParameterList};
+pub use request::{Completion, Request, Sampling, StopRules};
 pub use rope::rope_table;
 pub use template::{ChatPieces, ChatTemplate, ChatTokens, Segment, encode_segments};
 pub use tensors::{Precision, TensorFile, TensorSpec, write_tensors};
