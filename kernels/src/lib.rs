@@ -5,6 +5,7 @@
 
 mod backend;
 pub mod cpu;
+pub mod cuda;
 mod error;
 mod layout;
 pub mod maths;
