@@ -8,6 +8,7 @@ pub mod files;
 pub mod grammar;
 pub mod metrics;
 pub mod prompt;
+pub mod model;
 pub mod random;
 pub mod record;
 pub mod run;

@@ -1,0 +1,45 @@
+//! The transformer: configuration, weights, passes, optimiser, tokens and generation.
+//!
+//! Everything is written once against [`ragen_kernels::Backend`]. A [`Weights`] holds what a model is; a [`Network`] adds the
+//! memory to score and to train it; a [`Generator`] samples from it. Log-probabilities and entropies that the generator
+//! reports are the bits that [`Network::forward_rows`] computes for the same tokens.
+
+mod backward;
+mod block_pool;
+mod config;
+mod error;
+mod files;
+mod forward;
+mod generate;
+mod keys;
+mod layer;
+mod network;
+mod optimizer;
+mod pack;
+mod parameters;
+mod request;
+mod rope;
+mod stop;
+mod template;
+mod tensors;
+mod token_bytes;
+mod tokenizer;
+mod weights;
+mod workspace;
+
+pub use config::{Architecture, Llama3Scaling, ModelConfig};
+pub use error::ModelError;
+pub use files::{CONFIG, INDEX, WEIGHTS, WeightFiles};
+pub use generate::{Generator, GeneratorCounts, GeneratorOptions};
+pub use network::{Network, RowOutputs};
+pub use optimizer::{AdamWSettings, Optimizer, Step};
+pub use pack::{PackedBatch, pack};
+pub use parameters::{Parameter, ParameterList};
+pub use request::{Completion, Request, Sampling, StopRules};
+pub use rope::rope_table;
+pub use template::{ChatPieces, ChatTemplate, ChatTokens, Segment, encode_segments};
+pub use tensors::{Precision, TensorFile, TensorSpec, write_tensors};
+pub use token_bytes::{StreamDecoder, TokenBytes};
+pub use tokenizer::{TOKENIZER, TOKENIZER_CONFIG, Tokenizer};
+pub use weights::{WeightOptions, Weights};
+pub use workspace::{Purpose as WorkspacePurpose, workspace_bytes};
