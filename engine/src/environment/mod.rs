@@ -3,6 +3,12 @@
 //! An environment is a plain component that implements [`Environment`]. The engine adds everything around it: groups, seeds,
 //! budgets, penalties, prompts, parsing, pictures and metrics. Nothing here knows tokens or models.
 
+pub mod frozen_lake;
+pub mod grid;
+mod pixel;
+pub mod render_mode;
+pub mod sokoban;
+
 use std::borrow::Cow;
 
 use bevy_ecs::component::{Component, Mutable};
