@@ -3,6 +3,15 @@
 //! An environment is a plain component that implements [`Environment`]. The engine adds everything around it: groups, seeds,
 //! budgets, penalties, prompts, parsing, pictures and metrics. Nothing here knows tokens or models.
 
+pub mod bandit;
+pub mod countdown;
+pub mod frozen_lake;
+pub mod grid;
+mod pixel;
+pub mod render_mode;
+pub mod sokoban;
+pub mod tags;
+
 use std::borrow::Cow;
 
 use bevy_ecs::component::{Component, Mutable};

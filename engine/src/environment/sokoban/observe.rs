@@ -1,0 +1,200 @@
+//! Text about a room: observation, instruction, thoughts, and rooms read from text.
+
+use super::{
+    MAX_BOXES, MAX_CELLS, Sokoban, SokobanConfig,
+    board::{BOX, Code, TARGET, WALL},
+};
+use crate::{
+    environment::{
+        ConfigProblem, PromptFacts,
+        grid::{
+            COORDINATES_TITLE, Direction, MAP_TITLE, ObservationFormat, explain_coordinates,
+            explain_moves, leading_direction, legend, write_cells, write_runs, write_size,
+        },
+    },
+    random::Stream,
+};
+
+impl Sokoban {
+    /// Appends the observation to `out`.
+    ///
+    /// Coordinates alone also list the walls, as runs of columns; beside a grid they would only repeat it.
+    pub fn observe_into(&self, config: &SokobanConfig, out: &mut String) {
+        match config.observation_format {
+            ObservationFormat::Grid => self.write_grid(config, out),
+            ObservationFormat::Coord => {
+                self.write_coordinates(config, out);
+                let walls = |cell| self.cells[cell] & WALL != 0;
+                write_runs(out, "Walls", self.shape(), config.coord_origin, walls);
+            }
+            ObservationFormat::GridCoord => {
+                out.push_str(COORDINATES_TITLE);
+                self.write_coordinates(config, out);
+                out.push('\n');
+                out.push_str(MAP_TITLE);
+                self.write_grid(config, out);
+            }
+        }
+    }
+
+    fn write_grid(&self, config: &SokobanConfig, out: &mut String) {
+        let symbols = config.grid_vocab.by_code();
+        let shape = self.shape();
+        out.reserve(shape.area() + 4 * shape.rows);
+        for row in 0..shape.rows {
+            if row > 0 {
+                out.push('\n');
+            }
+            for cell in row * shape.columns..(row + 1) * shape.columns {
+                out.push(symbols[self.code(cell) as usize]);
+            }
+        }
+    }
+
+    fn write_coordinates(&self, config: &SokobanConfig, out: &mut String) {
+        let (shape, origin) = (self.shape(), config.coord_origin);
+        write_size(out, shape, origin);
+        for (label, code) in [
+            ("Targets", Code::Target),
+            ("Boxes", Code::Box),
+            ("Boxes on target", Code::BoxOnTarget),
+            ("Player", Code::Player),
+            ("Player on target", Code::PlayerOnTarget),
+        ] {
+            let cells = (0..shape.area()).filter(|&cell| self.code(cell) == code);
+            write_cells(out, label, shape, origin, cells);
+        }
+    }
+
+    /// Reads a room drawn in the symbols of `config`, one line per row.
+    ///
+    /// # Errors
+    /// Says what is wrong with the drawing: unknown symbols, ragged rows, other than one player, or unequal numbers of boxes
+    /// and targets.
+    pub fn from_grid(config: &SokobanConfig, text: &str) -> Result<Self, ConfigProblem> {
+        let problem = |reason: String| ConfigProblem {
+            field: "grid".into(),
+            reason,
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let columns = lines.first().map_or(0, |line| line.chars().count());
+        let area = lines.len().saturating_mul(columns);
+        if area == 0 || area > MAX_CELLS {
+            return Err(problem(format!(
+                "{} x {columns} cells; a room has 1 to {MAX_CELLS}",
+                lines.len()
+            )));
+        }
+        let symbols = config.grid_vocab.by_code();
+        let mut cells = [WALL; MAX_CELLS];
+        let mut player = None;
+        for (row, line) in lines.iter().enumerate() {
+            if line.chars().count() != columns {
+                return Err(problem(format!(
+                    "row {row} has {} cells, the first row {columns}",
+                    line.chars().count()
+                )));
+            }
+            for (column, symbol) in line.chars().enumerate() {
+                let cell = row * columns + column;
+                let code = symbols.iter().position(|known| *known == symbol);
+                cells[cell] = match code {
+                    Some(0) => WALL,
+                    Some(1 | 5) => 0,
+                    Some(2 | 6) => TARGET,
+                    Some(3) => TARGET | BOX,
+                    Some(4) => BOX,
+                    _ => {
+                        return Err(problem(format!(
+                            "{symbol:?} in row {row}, column {column} is none of: {}",
+                            legend(&config.grid_vocab.meanings())
+                        )));
+                    }
+                };
+                if matches!(code, Some(5 | 6)) && player.replace(cell).is_some() {
+                    return Err(problem("a room has one player, this one has two".into()));
+                }
+            }
+        }
+        let player = player.ok_or_else(|| problem("the room has no player".into()))?;
+        let count = |flags: u8| {
+            let cells = cells[..area].iter();
+            cells.filter(|cell| **cell & flags == flags).count()
+        };
+        let (boxes, targets) = (count(BOX), count(TARGET));
+        if boxes != targets || !(1..=MAX_BOXES).contains(&boxes) {
+            return Err(problem(format!(
+                "{boxes} boxes and {targets} targets; a room has as many targets as boxes, 1 to {MAX_BOXES}"
+            )));
+        }
+        Ok(Self {
+            cells,
+            rows: lines.len() as u16,
+            columns: columns as u16,
+            player: player as u16,
+            boxes: boxes as u16,
+            boxes_on_target: count(BOX | TARGET) as u16,
+            steps: 0,
+        })
+    }
+}
+
+/// The rules with the symbols and numbers of `config`.
+pub(super) fn instruction(config: &SokobanConfig, facts: &PromptFacts<'_>) -> String {
+    let [up, _, _, right] = &config.action_lookup;
+    let mut text = format!(
+        "Push every box onto a target. Walking into a box pushes it one cell if the cell behind it is free; boxes cannot be \
+         pulled and walls block everything. Give your moves in order, e.g. `{}`.",
+        facts.example(&[right, right, up])
+    );
+    if config.observation_format != ObservationFormat::Coord {
+        text.push_str(&format!(
+            " Symbols: {}.",
+            legend(&config.grid_vocab.meanings())
+        ));
+    }
+    if config.observation_format != ObservationFormat::Grid {
+        text.push(' ');
+        text.push_str(&explain_coordinates(config.coord_origin));
+    }
+    text.push(' ');
+    text.push_str(&explain_moves(&config.action_lookup, facts));
+    text
+}
+
+/// A few true words about the nearest box and target.
+pub(super) fn thought(
+    level: &Sokoban,
+    config: &SokobanConfig,
+    action: &str,
+    stream: &mut Stream,
+) -> String {
+    let shape = level.shape();
+    let player = level.player();
+    let loose = level
+        .boxes()
+        .filter(|&cell| level.cells[cell] & TARGET == 0);
+    let free = level.targets().filter(|&cell| level.cells[cell] & BOX == 0);
+    let (Some(crate_), Some(target)) = (shape.nearest(player, loose), shape.nearest(player, free))
+    else {
+        return "every box is on a target".into();
+    };
+    let to_box = shape.relation(player, crate_);
+    let to_target = shape.relation(player, target);
+    let box_to_target = shape.relation(crate_, target);
+    let direction = leading_direction(action, &config.action_lookup, &Direction::ALL);
+    let pushes = direction
+        .and_then(|direction| shape.neighbour(player, direction))
+        .is_some_and(|next| level.cells[next] & BOX != 0);
+    let step = match direction {
+        Some(direction) if pushes => format!(", push {}", direction.word()),
+        Some(direction) => format!(", walk {}", direction.word()),
+        None => String::new(),
+    };
+    match stream.below(4) {
+        0 => format!("box {to_box}, target {to_target}"),
+        1 => format!("box {to_box}, target {to_target}{step}"),
+        2 => format!("box {to_box}, from there target {box_to_target}"),
+        _ => format!("from the box, target {box_to_target}{step}"),
+    }
+}
