@@ -290,6 +290,7 @@ pub fn stair_world(settings: &WorldSettings, codec: ByteCodec, model: Option<Scr
         max_turns: settings.max_turns,
         max_stalled_turns: 3,
         stop_at_invalid: true,
+        expert_noise: 0.0,
         format_penalty: -0.1,
     };
     let agent = app.world_mut().spawn((settings.kind, agent, settings.window)).id();

@@ -179,13 +179,7 @@ pub(crate) fn write_cells(
 }
 
 /// Writes a line such as `Walls: row 0: 0-4; row 1: 0, 4`: per row, the runs of columns where `marked` holds.
-pub(crate) fn write_runs(
-    out: &mut String,
-    label: &str,
-    shape: Shape,
-    origin: usize,
-    marked: impl Fn(usize) -> bool,
-) {
+pub(crate) fn write_runs(out: &mut String, label: &str, shape: Shape, origin: usize, marked: impl Fn(usize) -> bool) {
     let mut first_row = true;
     for row in 0..shape.rows {
         let mut column = 0;
@@ -224,9 +218,7 @@ pub(crate) fn write_runs(
 
 /// The sentence that explains coordinates in an instruction.
 pub(crate) fn explain_coordinates(origin: usize) -> String {
-    format!(
-        "Positions are (row, column), counted from {origin} at the top left; rows grow downwards."
-    )
+    format!("Positions are (row, column), counted from {origin} at the top left; rows grow downwards.")
 }
 
 /// The sentence about how many actions may be given and how they are separated.
@@ -234,23 +226,13 @@ pub(crate) fn explain_moves(names: &[String; 4], facts: &super::PromptFacts<'_>)
     let per_answer = if facts.max_actions_per_turn == 1 {
         "one move per answer".to_owned()
     } else {
-        format!(
-            "up to {} per answer, separated by `{}`",
-            facts.max_actions_per_turn, facts.separator
-        )
+        format!("up to {} per answer, separated by `{}`", facts.max_actions_per_turn, facts.separator)
     };
-    format!(
-        "Moves: {}; at most {} in total, {per_answer}.",
-        names.join(", "),
-        facts.max_actions
-    )
+    format!("Moves: {}; at most {} in total, {per_answer}.", names.join(", "), facts.max_actions)
 }
 
 /// The action space of four names, without allocation where they are the usual ones.
-pub(crate) fn action_space(
-    usual: &'static [Cow<'static, str>; 4],
-    names: &[String; 4],
-) -> ActionSpace {
+pub(crate) fn action_space(usual: &'static [Cow<'static, str>; 4], names: &[String; 4]) -> ActionSpace {
     ActionSpace::Names(if usual.iter().eq(names) {
         Cow::Borrowed(usual)
     } else {
@@ -259,20 +241,12 @@ pub(crate) fn action_space(
 }
 
 /// The direction that an answer begins with, given the names in the order of `directions`.
-pub(crate) fn leading_direction(
-    answer: &str,
-    names: &[String; 4],
-    directions: &[Direction; 4],
-) -> Option<Direction> {
+pub(crate) fn leading_direction(answer: &str, names: &[String; 4], directions: &[Direction; 4]) -> Option<Direction> {
     let answer = answer.trim_start().as_bytes();
     let found = names.iter().position(|name| {
         let name = name.as_bytes();
-        answer
-            .get(..name.len())
-            .is_some_and(|head| head.eq_ignore_ascii_case(name))
-            && answer
-                .get(name.len())
-                .is_none_or(|next| !next.is_ascii_alphanumeric())
+        answer.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name))
+            && answer.get(name.len()).is_none_or(|next| !next.is_ascii_alphanumeric())
     });
     found.map(|at| directions[at])
 }
@@ -280,25 +254,13 @@ pub(crate) fn leading_direction(
 /// Problems of configured action names.
 pub(crate) fn check_names(names: &[String; 4], problems: &mut Vec<ConfigProblem>) {
     let mut problem = |reason: String| {
-        problems.push(ConfigProblem {
-            field: "action_lookup".into(),
-            reason,
-        });
+        problems.push(ConfigProblem { field: "action_lookup".into(), reason });
     };
     for (at, name) in names.iter().enumerate() {
-        if name.is_empty()
-            || !name
-                .chars()
-                .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
-        {
-            problem(format!(
-                "`{name}` cannot name an action; use letters, digits, `_` and `-`"
-            ));
+        if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-')) {
+            problem(format!("`{name}` cannot name an action; use letters, digits, `_` and `-`"));
         }
-        if names[..at]
-            .iter()
-            .any(|other| other.to_lowercase() == name.to_lowercase())
-        {
+        if names[..at].iter().any(|other| other.to_lowercase() == name.to_lowercase()) {
             problem(format!("two actions are named `{name}`; names must differ"));
         }
     }
@@ -307,31 +269,21 @@ pub(crate) fn check_names(names: &[String; 4], problems: &mut Vec<ConfigProblem>
 /// Problems of configured symbols, given with their meanings.
 pub(crate) fn check_symbols(symbols: &[(char, &str)], problems: &mut Vec<ConfigProblem>) {
     let mut problem = |reason: String| {
-        problems.push(ConfigProblem {
-            field: "grid_vocab".into(),
-            reason,
-        });
+        problems.push(ConfigProblem { field: "grid_vocab".into(), reason });
     };
     for (at, &(symbol, meaning)) in symbols.iter().enumerate() {
         if symbol.is_whitespace() || symbol.is_control() || matches!(symbol, '<' | '>') {
-            problem(format!(
-                "{symbol:?} cannot stand for {meaning}; use a visible character other than `<` and `>`"
-            ));
+            problem(format!("{symbol:?} cannot stand for {meaning}; use a visible character other than `<` and `>`"));
         }
         if let Some((_, other)) = symbols[..at].iter().find(|(other, _)| *other == symbol) {
-            problem(format!(
-                "`{symbol}` stands for both {other} and {meaning}; symbols must differ"
-            ));
+            problem(format!("`{symbol}` stands for both {other} and {meaning}; symbols must differ"));
         }
     }
 }
 
 /// The legend of an instruction, e.g. `# wall, _ empty`.
 pub(crate) fn legend(symbols: &[(char, &str)]) -> String {
-    let entries: Vec<String> = symbols
-        .iter()
-        .map(|(symbol, meaning)| format!("{symbol} {meaning}"))
-        .collect();
+    let entries: Vec<String> = symbols.iter().map(|(symbol, meaning)| format!("{symbol} {meaning}")).collect();
     entries.join(", ")
 }
 
@@ -339,10 +291,7 @@ pub(crate) fn legend(symbols: &[(char, &str)]) -> String {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
-        rows: 3,
-        columns: 4,
-    };
+    const SHAPE: Shape = Shape { rows: 3, columns: 4 };
 
     #[test]
     fn neighbours_end_at_the_edge() {
@@ -364,9 +313,7 @@ mod tests {
     fn runs_are_joined_and_rows_without_any_are_left_out() {
         let mut out = String::new();
         // row 0: 0-1, 3; row 1: none; row 2: 2
-        write_runs(&mut out, "Walls", SHAPE, 0, |cell| {
-            [0, 1, 3, 10].contains(&cell)
-        });
+        write_runs(&mut out, "Walls", SHAPE, 0, |cell| [0, 1, 3, 10].contains(&cell));
         assert_eq!(out, "\nWalls: row 0: 0-1, 3; row 2: 2");
         out.clear();
         write_runs(&mut out, "Walls", SHAPE, 1, |_| false);

@@ -15,9 +15,7 @@ pub(crate) struct Sprite([[Colour; SIDE]; SIDE]);
 impl Sprite {
     /// Colours every pixel by its row and column.
     pub(crate) fn paint(colour: impl Fn(usize, usize) -> Colour) -> Self {
-        Self(std::array::from_fn(|row| {
-            std::array::from_fn(|column| colour(row, column))
-        }))
+        Self(std::array::from_fn(|row| std::array::from_fn(|column| colour(row, column))))
     }
 
     /// Lays `art` over the sprite: each character is looked up in `palette`; others leave the pixel as it is.
@@ -61,9 +59,6 @@ impl Sprite {
 
 /// Four times the squared distance of a pixel's centre from the sprite's centre.
 pub(crate) const fn distance_from_centre(row: usize, column: usize) -> usize {
-    let (down, right) = (
-        (2 * row + 1).abs_diff(SIDE),
-        (2 * column + 1).abs_diff(SIDE),
-    );
+    let (down, right) = ((2 * row + 1).abs_diff(SIDE), (2 * column + 1).abs_diff(SIDE));
     down * down + right * right
 }

@@ -20,9 +20,10 @@ impl RenderMode {
     pub(crate) fn problem(self) -> Option<ConfigProblem> {
         (self == Self::RgbArray).then(|| ConfigProblem {
             field: "render_mode".into(),
-            reason: "`rgb_array` gives pictures, which a text model never sees; use `text` (trajectory pictures are drawn \
+            reason:
+                "`rgb_array` gives pictures, which a text model never sees; use `text` (trajectory pictures are drawn \
                      either way)"
-                .into(),
+                    .into(),
         })
     }
 }

@@ -68,27 +68,9 @@ pub const TAGS: [Tag; 10] = [
         max_tokens: 120,
         config: "(success_rate: 0.8, observation_format: grid_coord)",
     },
-    Tag {
-        name: "Bandit",
-        environment: "bandit",
-        max_actions: 1,
-        max_tokens: 100,
-        config: "(split: train)",
-    },
-    Tag {
-        name: "BanditTest",
-        environment: "bandit",
-        max_actions: 1,
-        max_tokens: 100,
-        config: "(split: test)",
-    },
-    Tag {
-        name: "Countdown",
-        environment: "countdown",
-        max_actions: 1,
-        max_tokens: 100,
-        config: "()",
-    },
+    Tag { name: "Bandit", environment: "bandit", max_actions: 1, max_tokens: 100, config: "(split: train)" },
+    Tag { name: "BanditTest", environment: "bandit", max_actions: 1, max_tokens: 100, config: "(split: test)" },
+    Tag { name: "Countdown", environment: "countdown", max_actions: 1, max_tokens: 100, config: "()" },
 ];
 
 /// The built-in tag of that name.
@@ -101,8 +83,7 @@ pub fn find(name: &str) -> Option<&'static Tag> {
 mod tests {
     use super::*;
     use crate::environment::{
-        Environment, bandit::Bandit, countdown::Countdown, frozen_lake::FrozenLake,
-        sokoban::Sokoban,
+        Environment, bandit::Bandit, countdown::Countdown, frozen_lake::FrozenLake, sokoban::Sokoban,
     };
 
     fn problems<E: Environment>(tag: &Tag) -> Vec<String> {
@@ -131,10 +112,7 @@ mod tests {
 
     #[test]
     fn tags_are_found_by_name() {
-        assert_eq!(
-            find("BanditTest").map(|tag| tag.config),
-            Some("(split: test)")
-        );
+        assert_eq!(find("BanditTest").map(|tag| tag.config), Some("(split: test)"));
         assert_eq!(find("bandit"), None);
     }
 }

@@ -24,6 +24,7 @@ mod template;
 mod tensors;
 mod token_bytes;
 mod tokenizer;
+mod training_state;
 mod weights;
 mod workspace;
 

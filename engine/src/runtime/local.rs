@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use ragen_kernels::{Backend, KernelError};
 
-use super::{
-    Completion, Part, Request, Runtime, RuntimeError, ScoreRow, Scores, StepReport, StepSettings, Upstream,
-};
+use super::{Completion, Part, Request, Runtime, RuntimeError, ScoreRow, Scores, StepReport, StepSettings, Upstream};
 use crate::codec::{ChatPieces, Codec};
 use crate::files::Named as _;
 use crate::model::{
-    self, AdamWSettings, ChatTemplate, Generator, GeneratorOptions, ModelConfig, ModelError, Network, PackedBatch, Precision, Step,
-    StopRules, Tokenizer, WeightOptions, Weights, pack,
+    self, AdamWSettings, ChatTemplate, Generator, GeneratorOptions, ModelConfig, ModelError, Network, PackedBatch,
+    Precision, Step, StopRules, Tokenizer, WeightOptions, Weights, pack,
 };
 
 /// Files of a model directory beside weights and configuration, which are copied as they are.
@@ -92,7 +90,8 @@ impl<B: Backend> LocalRuntime<B> {
             reuse: true,
             banned: codec.tokenizer.banned_ids(),
         };
-        let generator = Generator::new(actor.weights(), generator_options, Some(codec.tokenizer.token_bytes().clone()))?;
+        let generator =
+            Generator::new(actor.weights(), generator_options, Some(codec.tokenizer.token_bytes().clone()))?;
         let end_ids = codec.tokenizer.end_ids().to_vec();
         let runtime =
             Self { source: directory.to_owned(), actor, critic, reference: None, generator, end_ids, options };
@@ -291,7 +290,9 @@ impl<B: Backend> Runtime for LocalRuntime<B> {
         for name in COMPANIONS {
             let (from, to) = (self.source.join(name), directory.join(name));
             if from.exists() && from != to {
-                std::fs::copy(&from, &to).named("write", &to).map_err(|error| RuntimeError::Files(error.to_string()))?;
+                std::fs::copy(&from, &to)
+                    .named("write", &to)
+                    .map_err(|error| RuntimeError::Files(error.to_string()))?;
             }
         }
         Ok(())

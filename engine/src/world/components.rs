@@ -216,6 +216,8 @@ pub struct AgentSettings {
     pub max_stalled_turns: u32,
     /// Stop a plan at the first unknown action, instead of skipping it.
     pub stop_at_invalid: bool,
+    /// Share of an expert's answers that are random instead, for lessons that leave room to learn.
+    pub expert_noise: f64,
     /// Added to the reward of a turn whose answer is out of form or holds an unknown action.
     pub format_penalty: f32,
 }

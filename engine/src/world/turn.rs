@@ -69,9 +69,8 @@ pub fn open_turns(
             let pieces = codec.pieces();
             let first = turns.0.is_empty() || window.mode == ContextMode::SingleTurn;
             let open = if first { &pieces.first_user_open } else { &pieces.user_open };
-            let user = [open, &codec.encode(&user), &pieces.user_close, &pieces.assistant_open]
-                .map(Vec::as_slice)
-                .concat();
+            let user =
+                [open, &codec.encode(&user), &pieces.user_close, &pieces.assistant_open].map(Vec::as_slice).concat();
             let forced = codec.encode(&settings.grammar.forced_prefix());
             match conversation.open_turn(user, forced, window) {
                 Err(_) => {
@@ -187,9 +186,13 @@ pub fn ask_expert<E: Environment + Sync>(
         if *phase != Phase::AskExpert {
             return;
         }
-        let mut plan = environment.expert(&settings.0).unwrap_or_default();
-        plan.truncate(agent.grammar.max_actions);
         let mut stream = rollout.stream(Purpose::Thoughts, id.number, budget.used);
+        let mut plan = if stream.chance(agent.expert_noise) {
+            vec![environment.random_action(&settings.0, &mut stream)]
+        } else {
+            environment.expert(&settings.0).unwrap_or_default()
+        };
+        plan.truncate(agent.grammar.max_actions);
         let thought =
             plan.first().map_or_else(String::new, |action| environment.thought(&settings.0, action, &mut stream));
         let actions = plan.join(&format!(" {} ", agent.grammar.separator));
@@ -212,7 +215,8 @@ pub fn ask_random<E: Environment + Sync>(
         }
         let mut stream = rollout.stream(Purpose::RandomAgent, id.number, budget.used);
         let action = environment.random_action(&settings.0, &mut stream);
-        write_answer(&mut answer, agent, "random", &action, text.as_deref());
+        let thought = environment.thought(&settings.0, &action, &mut stream);
+        write_answer(&mut answer, agent, &thought, &action, text.as_deref());
         *phase = Phase::Parse;
     });
 }

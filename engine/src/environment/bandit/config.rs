@@ -111,17 +111,13 @@ impl BanditConfig {
     #[must_use]
     pub fn risky_mean(&self) -> f64 {
         let often = 1.0 - self.hi_arm_hiscore_prob;
-        self.hi_arm_hiscore_prob * f64::from(self.hi_arm_hiscore)
-            + often * f64::from(self.hi_arm_loscore)
+        self.hi_arm_hiscore_prob * f64::from(self.hi_arm_hiscore) + often * f64::from(self.hi_arm_loscore)
     }
 
     pub(super) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut problem = |field: &str, reason: String| {
-            problems.push(ConfigProblem {
-                field: field.into(),
-                reason,
-            });
+            problems.push(ConfigProblem { field: field.into(), reason });
         };
         let scores = [self.lo_arm_score, self.hi_arm_loscore, self.hi_arm_hiscore];
         if !scores.iter().all(|score| score.is_finite()) {
@@ -129,19 +125,10 @@ impl BanditConfig {
         } else if !(0.0..=1.0).contains(&self.hi_arm_hiscore_prob) {
             problem(
                 "hi_arm_hiscore_prob",
-                format!(
-                    "{} is not a probability; use a number from 0 to 1",
-                    self.hi_arm_hiscore_prob
-                ),
+                format!("{} is not a probability; use a number from 0 to 1", self.hi_arm_hiscore_prob),
             );
         } else if self.risky_mean() == f64::from(self.lo_arm_score) {
-            problem(
-                "",
-                format!(
-                    "both arms pay {} on average, so neither is right; change a score",
-                    self.lo_arm_score
-                ),
-            );
+            problem("", format!("both arms pay {} on average, so neither is right; change a score", self.lo_arm_score));
         }
         for (safe, risky) in &self.pairs {
             let bad = |name: &String| {
@@ -152,9 +139,7 @@ impl BanditConfig {
             if bad(safe) || bad(risky) {
                 problem(
                     "pairs",
-                    format!(
-                        "({safe:?}, {risky:?}): a name is visible text without `<`, `>`, `|` and outer spaces"
-                    ),
+                    format!("({safe:?}, {risky:?}): a name is visible text without `<`, `>`, `|` and outer spaces"),
                 );
             } else if safe.to_lowercase() == risky.to_lowercase() {
                 problem("pairs", format!("both arms are named `{safe}`"));

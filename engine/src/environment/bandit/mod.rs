@@ -14,8 +14,8 @@ use bevy_ecs::component::Component;
 pub use config::{BanditConfig, BanditSplit};
 
 use super::{
-    Action, ActionSpace, CardLine, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts,
-    ResetError, StepOutcome, Tone,
+    Action, ActionSpace, CardLine, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts, ResetError,
+    StepOutcome, Tone,
 };
 use crate::random::{Stream, hash_bytes};
 
@@ -54,12 +54,7 @@ impl Bandit {
     }
 
     /// Pulls the arm at a place of the display order.
-    pub fn pull(
-        &mut self,
-        config: &BanditConfig,
-        place: usize,
-        dynamics: &mut Stream,
-    ) -> StepOutcome {
+    pub fn pull(&mut self, config: &BanditConfig, place: usize, dynamics: &mut Stream) -> StepOutcome {
         let reward = if !self.is_risky(config, place) {
             config.lo_arm_score
         } else if dynamics.chance(config.hi_arm_hiscore_prob) {
@@ -89,18 +84,11 @@ impl Environment for Bandit {
 
     fn reset(config: &BanditConfig, seed: InstanceSeed) -> Result<Self, ResetError> {
         let mut stream = seed.stream(Self::NAME);
-        Ok(Self {
-            pair: stream.below(config.pair_count()),
-            swapped: stream.chance(0.5),
-            pull: None,
-        })
+        Ok(Self { pair: stream.below(config.pair_count()), swapped: stream.chance(0.5), pull: None })
     }
 
     fn instruction(_config: &BanditConfig, facts: &PromptFacts<'_>) -> String {
-        format!(
-            "Name one of the two arms you are shown, in the form `{}`.",
-            facts.example(&["name"])
-        )
+        format!("Name one of the two arms you are shown, in the form `{}`.", facts.example(&["name"]))
     }
 
     fn observe(&self, config: &BanditConfig) -> String {
@@ -118,12 +106,7 @@ impl Environment for Bandit {
         ActionSpace::Names(Cow::Owned(self.names(config).into()))
     }
 
-    fn step(
-        &mut self,
-        config: &BanditConfig,
-        action: Action<'_>,
-        dynamics: &mut Stream,
-    ) -> StepOutcome {
+    fn step(&mut self, config: &BanditConfig, action: Action<'_>, dynamics: &mut Stream) -> StepOutcome {
         match action {
             Action::Index(place) if place < 2 => self.pull(config, place, dynamics),
             _ => StepOutcome::default(),
@@ -147,10 +130,7 @@ impl Environment for Bandit {
                 },
             }
         });
-        Picture::Card {
-            title: "Two arms".into(),
-            lines: arms.collect(),
-        }
+        Picture::Card { title: "Two arms".into(), lines: arms.collect() }
     }
 
     fn instance_hash(&self, config: &BanditConfig) -> u64 {

@@ -5,11 +5,7 @@ use crate::{
 };
 
 fn reset(config: &BanditConfig, seed: u64) -> Bandit {
-    let seed = InstanceSeed {
-        seed,
-        split: Split::Train,
-        attempt: 0,
-    };
+    let seed = InstanceSeed { seed, split: Split::Train, attempt: 0 };
     Bandit::reset(config, seed).unwrap()
 }
 
@@ -26,13 +22,7 @@ fn pairs_and_orders_are_uniform() {
         let bandit = reset(&config, seed);
         counts[bandit.pair][usize::from(bandit.swapped)] += 1;
     }
-    assert!(
-        counts
-            .iter()
-            .flatten()
-            .all(|count| (count - 1000).abs() < 155),
-        "{counts:?}"
-    );
+    assert!(counts.iter().flatten().all(|count| (count - 1000).abs() < 155), "{counts:?}");
 }
 
 #[test]
@@ -59,25 +49,15 @@ fn the_risky_arm_pays_a_quarter_and_is_right_whatever_it_pays() {
     assert!((total / 10_000.0 - 0.25).abs() < 0.013, "{total}");
     let mut bandit = reset(&config, 3);
     let outcome = bandit.pull(&config, 1 - bandit.best(&config), &mut dynamics(0));
-    assert_eq!(
-        (outcome.reward, outcome.success, outcome.done),
-        (0.1, false, true)
-    );
+    assert_eq!((outcome.reward, outcome.success, outcome.done), (0.1, false, true));
 }
 
 #[test]
 fn the_state_names_both_arms_and_then_the_payoff() {
-    let config = BanditConfig {
-        pairs: vec![("Safe".into(), "Wild".into())],
-        ..BanditConfig::default()
-    };
+    let config = BanditConfig { pairs: vec![("Safe".into(), "Wild".into())], ..BanditConfig::default() };
     let mut bandit = reset(&config, 0);
     bandit.swapped = true;
-    assert!(
-        bandit
-            .observe(&config)
-            .starts_with("Two arms: Wild and Safe. ")
-    );
+    assert!(bandit.observe(&config).starts_with("Two arms: Wild and Safe. "));
     assert_eq!(bandit.expert(&config).unwrap(), ["Wild"]);
     bandit.pull(&config, 1, &mut dynamics(0));
     assert_eq!(bandit.observe(&config), "Safe: 0.1 points");
@@ -86,11 +66,8 @@ fn the_state_names_both_arms_and_then_the_payoff() {
 
 #[test]
 fn reversal_and_scores_decide_which_arm_is_right() {
-    let mut config = BanditConfig {
-        pairs: vec![("Safe".into(), "Wild".into())],
-        reverse: true,
-        ..BanditConfig::default()
-    };
+    let mut config =
+        BanditConfig { pairs: vec![("Safe".into(), "Wild".into())], reverse: true, ..BanditConfig::default() };
     let bandit = reset(&config, 0);
     assert_eq!(bandit.gold(&config).unwrap(), "Safe");
     config.lo_arm_score = 0.5;
@@ -102,15 +79,8 @@ fn reversal_and_scores_decide_which_arm_is_right() {
 #[test]
 fn the_test_names_are_others() {
     let train = BanditConfig::default();
-    let test = BanditConfig {
-        split: BanditSplit::Test,
-        ..BanditConfig::default()
-    };
-    let names = |config: &BanditConfig| -> Vec<_> {
-        (0..config.pair_count())
-            .flat_map(|at| config.pair(at))
-            .collect()
-    };
+    let test = BanditConfig { split: BanditSplit::Test, ..BanditConfig::default() };
+    let names = |config: &BanditConfig| -> Vec<_> { (0..config.pair_count()).flat_map(|at| config.pair(at)).collect() };
     let (train, test) = (names(&train), names(&test));
     assert_eq!((train.len(), test.len()), (24, 16));
     assert!(test.iter().all(|name| !train.contains(name)));
@@ -125,14 +95,8 @@ fn useless_configurations_are_refused() {
     };
     assert!(fields("()").is_empty());
     assert_eq!(fields("(lo_arm_score: 0.25)"), [""]);
-    assert_eq!(
-        fields("(hi_arm_hiscore_prob: 1.5)"),
-        ["hi_arm_hiscore_prob"]
-    );
-    assert_eq!(
-        fields(r#"(pairs: [("a", "A"), ("", "b")])"#),
-        ["pairs", "pairs"]
-    );
+    assert_eq!(fields("(hi_arm_hiscore_prob: 1.5)"), ["hi_arm_hiscore_prob"]);
+    assert_eq!(fields(r#"(pairs: [("a", "A"), ("", "b")])"#), ["pairs", "pairs"]);
     assert_eq!(fields("(render_mode: rgb_array)"), ["render_mode"]);
     assert!(ron::from_str::<BanditConfig>("(arms: 3)").is_err());
 }
@@ -155,9 +119,7 @@ fn thoughts_favour_the_better_arm() {
 #[test]
 fn a_thousand_questions_are_pinned() {
     let config = BanditConfig::default();
-    let hash = (0..1000).fold(0, |state, seed| {
-        mix(state ^ reset(&config, seed).instance_hash(&config))
-    });
+    let hash = (0..1000).fold(0, |state, seed| mix(state ^ reset(&config, seed).instance_hash(&config)));
     assert_eq!(hash, PINNED);
 }
 const PINNED: u64 = 8_013_809_960_804_007_920;

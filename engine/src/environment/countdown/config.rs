@@ -52,19 +52,10 @@ impl CountdownConfig {
     pub(super) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut problem = |field: &str, reason: String| {
-            problems.push(ConfigProblem {
-                field: field.into(),
-                reason,
-            });
+            problems.push(ConfigProblem { field: field.into(), reason });
         };
         if !self.score.is_finite() || !self.format_score.is_finite() {
-            problem(
-                "score",
-                format!(
-                    "scores must be finite numbers, not {} and {}",
-                    self.score, self.format_score
-                ),
-            );
+            problem("score", format!("scores must be finite numbers, not {} and {}", self.score, self.format_score));
         } else if self.score <= self.format_score {
             problem(
                 "score",
@@ -76,38 +67,21 @@ impl CountdownConfig {
         }
         if self.train_path.is_some() {
             if self.max_instances < 2 {
-                problem(
-                    "max_instances",
-                    "at least 2 rows are needed, one of them for validation".into(),
-                );
+                problem("max_instances", "at least 2 rows are needed, one of them for validation".into());
             }
             if self.validation_instances == 0 {
-                problem(
-                    "validation_instances",
-                    "validation needs at least 1 row".into(),
-                );
+                problem("validation_instances", "validation needs at least 1 row".into());
             }
         } else {
             let (fewest, most) = self.num_count;
             if fewest < 2 || most < fewest || most > MAX_NUMBERS {
-                problem(
-                    "num_count",
-                    format!(
-                        "({fewest}, {most}) is not a range of counts within 2 to {MAX_NUMBERS}"
-                    ),
-                );
+                problem("num_count", format!("({fewest}, {most}) is not a range of counts within 2 to {MAX_NUMBERS}"));
             }
             if !(10..=1_000_000).contains(&self.max_number) {
-                problem(
-                    "max_number",
-                    format!("{} is not within 10 to 1000000", self.max_number),
-                );
+                problem("max_number", format!("{} is not within 10 to 1000000", self.max_number));
             }
             if !(10..=1_000_000).contains(&self.max_target) {
-                problem(
-                    "max_target",
-                    format!("{} is not within 10 to 1000000", self.max_target),
-                );
+                problem("max_target", format!("{} is not within 10 to 1000000", self.max_target));
             }
         }
         problems.extend(self.render_mode.problem());

@@ -31,21 +31,14 @@ pub(super) fn evaluate(text: &str) -> Option<Evaluation> {
     if text.chars().take(MAX_LENGTH + 1).count() > MAX_LENGTH {
         return None;
     }
-    let mut parser = Parser {
-        rest: text.as_bytes(),
-        nesting: 0,
-        numbers: Vec::new(),
-    };
+    let mut parser = Parser { rest: text.as_bytes(), nesting: 0, numbers: Vec::new() };
     let value = parser.expression()?;
     if parser.take(b'=') {
         parser.take(b'-');
         parser.digits()?;
     }
     parser.skip_space();
-    parser.rest.is_empty().then_some(Evaluation {
-        numbers: parser.numbers,
-        value,
-    })
+    parser.rest.is_empty().then_some(Evaluation { numbers: parser.numbers, value })
 }
 
 /// In the methods' results, the outer `None` is a fault of form and the inner one a value that cannot be computed.
@@ -82,9 +75,7 @@ impl Parser<'_> {
                 return Some(value);
             };
             let term = self.term()?;
-            value = value
-                .zip(term)
-                .and_then(|(left, right)| operate(left, right));
+            value = value.zip(term).and_then(|(left, right)| operate(left, right));
         }
     }
 
@@ -99,9 +90,7 @@ impl Parser<'_> {
                 return Some(value);
             };
             let factor = self.factor()?;
-            value = value
-                .zip(factor)
-                .and_then(|(left, right)| operate(left, right));
+            value = value.zip(factor).and_then(|(left, right)| operate(left, right));
         }
     }
 
@@ -130,11 +119,7 @@ impl Parser<'_> {
     /// An integer that fits 64 bits; no given number is larger.
     fn digits(&mut self) -> Option<i64> {
         self.skip_space();
-        let count = self
-            .rest
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
+        let count = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.rest.split_at(count);
         self.rest = rest;
         std::str::from_utf8(digits).ok()?.parse().ok()
@@ -163,10 +148,7 @@ mod tests {
             ("8 / 3 / 2", "4/3"),
             ("-(2 - 5) * --3", "9"),
             ("1 / (2 - 2)", "undefined"),
-            (
-                "9223372036854775807 * 9223372036854775807 * 9223372036854775807",
-                "undefined",
-            ),
+            ("9223372036854775807 * 9223372036854775807 * 9223372036854775807", "undefined"),
             ("5 - 3 + 2 = 4", "4"),
             ("5 - 8 = -3", "-3"),
             ("5-3+2=999", "4"),

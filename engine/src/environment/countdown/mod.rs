@@ -24,8 +24,8 @@ use self::{
     rational::Rational,
 };
 use super::{
-    Action, ActionSpace, CardLine, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts,
-    ResetError, StepOutcome, Tone,
+    Action, ActionSpace, CardLine, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts, ResetError,
+    StepOutcome, Tone,
 };
 use crate::random::Stream;
 
@@ -48,10 +48,7 @@ impl Countdown {
     /// A problem of one's own.
     #[must_use]
     pub fn new(nums: Vec<i64>, target: i64) -> Self {
-        Self {
-            problem: Problem { target, nums },
-            answer: None,
-        }
+        Self { problem: Problem { target, nums }, answer: None }
     }
 
     /// The given numbers.
@@ -77,9 +74,7 @@ impl Countdown {
             used == given
         });
         let target = Rational::whole(self.problem.target.into());
-        let success = found
-            .as_ref()
-            .is_some_and(|found| found.value == Some(target));
+        let success = found.as_ref().is_some_and(|found| found.value == Some(target));
         let points = match (&found, success) {
             (_, true) => config.score,
             (Some(_), false) => config.format_score,
@@ -89,19 +84,8 @@ impl Countdown {
             Some(value) => value.to_string(),
             None => "undefined".into(),
         });
-        self.answer = Some(Answer {
-            value,
-            points,
-            success,
-        });
-        StepOutcome {
-            reward: points,
-            done: true,
-            success,
-            effective: points > 0.0,
-            valid: true,
-            metrics: Vec::new(),
-        }
+        self.answer = Some(Answer { value, points, success });
+        StepOutcome { reward: points, done: true, success, effective: points > 0.0, valid: true, metrics: Vec::new() }
     }
 
     fn solution(&self) -> Option<String> {
@@ -119,20 +103,13 @@ impl Environment for Countdown {
             && let Some(path) = &config.train_path
             && let Err(reason) = Problems::shared(path, config)
         {
-            problems.push(ConfigProblem {
-                field: "train_path".into(),
-                reason,
-            });
+            problems.push(ConfigProblem { field: "train_path".into(), reason });
         }
         problems
     }
 
     fn reset(config: &CountdownConfig, seed: InstanceSeed) -> Result<Self, ResetError> {
-        let error = |reason| ResetError {
-            environment: Self::NAME,
-            seed: seed.seed,
-            reason,
-        };
+        let error = |reason| ResetError { environment: Self::NAME, seed: seed.seed, reason };
         let is_structural = |problem: &ConfigProblem| problem.field != "render_mode";
         if let Some(problem) = config.problems().into_iter().find(is_structural) {
             return Err(error(format!("{}: {}", problem.field, problem.reason)));
@@ -156,10 +133,7 @@ impl Environment for Countdown {
                 ))
             })?,
         };
-        Ok(Self {
-            problem,
-            answer: None,
-        })
+        Ok(Self { problem, answer: None })
     }
 
     fn instruction(_config: &CountdownConfig, facts: &PromptFacts<'_>) -> String {
@@ -171,10 +145,7 @@ impl Environment for Countdown {
     }
 
     fn observe(&self, _config: &CountdownConfig) -> String {
-        let mut text = format!(
-            "Target: {}, nums: {:?}",
-            self.problem.target, self.problem.nums
-        );
+        let mut text = format!("Target: {}, nums: {:?}", self.problem.target, self.problem.nums);
         if let Some(answer) = &self.answer {
             text.push_str(&format!(", answered: {} points", answer.points));
         }
@@ -185,12 +156,7 @@ impl Environment for Countdown {
         ActionSpace::Text
     }
 
-    fn step(
-        &mut self,
-        config: &CountdownConfig,
-        action: Action<'_>,
-        _dynamics: &mut Stream,
-    ) -> StepOutcome {
+    fn step(&mut self, config: &CountdownConfig, action: Action<'_>, _dynamics: &mut Stream) -> StepOutcome {
         match action {
             Action::Text(text) => self.answer(config, text),
             Action::Index(_) => StepOutcome::default(),
@@ -205,22 +171,12 @@ impl Environment for Countdown {
             line(format!("target  {}", self.problem.target), Tone::Chosen),
         ];
         if let Some(answer) = &self.answer {
-            let value = answer
-                .value
-                .as_deref()
-                .unwrap_or("not an expression of these numbers");
-            let tone = if answer.success {
-                Tone::Good
-            } else {
-                Tone::Bad
-            };
+            let value = answer.value.as_deref().unwrap_or("not an expression of these numbers");
+            let tone = if answer.success { Tone::Good } else { Tone::Bad };
             lines.push(line(format!("answer  {value}"), tone));
             lines.push(line(format!("{} points", answer.points), tone));
         }
-        Picture::Card {
-            title: "Countdown".into(),
-            lines,
-        }
+        Picture::Card { title: "Countdown".into(), lines }
     }
 
     fn instance_hash(&self, _config: &CountdownConfig) -> u64 {

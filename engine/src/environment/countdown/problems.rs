@@ -44,25 +44,15 @@ impl Problem {
 
     /// The part of all made-up problems that this one belongs to: validation if its hash is a multiple of 50.
     pub(super) fn split(&self) -> Split {
-        if self.hash().is_multiple_of(VALIDATION_SHARE) {
-            Split::Validation
-        } else {
-            Split::Train
-        }
+        if self.hash().is_multiple_of(VALIDATION_SHARE) { Split::Validation } else { Split::Train }
     }
 
     /// Makes up a problem of `split` that some signs solve; `None` if no draw fits.
-    pub(super) fn make(
-        config: &CountdownConfig,
-        split: Split,
-        stream: &mut Stream,
-    ) -> Option<Self> {
+    pub(super) fn make(config: &CountdownConfig, split: Split, stream: &mut Stream) -> Option<Self> {
         let (fewest, most) = config.num_count;
         (0..DRAWS).find_map(|_| {
             let count = fewest + stream.below(most - fewest + 1);
-            let nums: Vec<i64> = (0..count)
-                .map(|_| 1 + stream.below(config.max_number as usize) as i64)
-                .collect();
+            let nums: Vec<i64> = (0..count).map(|_| 1 + stream.below(config.max_number as usize) as i64).collect();
             let signs = stream.bits();
             let signed = |(at, number): (usize, &i64)| match signs >> at & 1 {
                 0 => *number,
@@ -70,8 +60,7 @@ impl Problem {
             };
             let target = nums.iter().enumerate().map(signed).sum();
             let problem = Self { target, nums };
-            ((1..=config.max_target).contains(&target) && problem.split() == split)
-                .then_some(problem)
+            ((1..=config.max_target).contains(&target) && problem.split() == split).then_some(problem)
         })
     }
 }
@@ -96,23 +85,12 @@ impl Problems {
     pub(super) fn shared(path: &Path, config: &CountdownConfig) -> Result<Arc<Self>, String> {
         type Cache = Mutex<HashMap<(PathBuf, usize, usize), Arc<Problems>>>;
         static CACHE: OnceLock<Cache> = OnceLock::new();
-        let key = (
-            path.to_owned(),
-            config.max_instances,
-            config.validation_instances,
-        );
-        let mut cache = CACHE
-            .get_or_init(Cache::default)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let key = (path.to_owned(), config.max_instances, config.validation_instances);
+        let mut cache = CACHE.get_or_init(Cache::default).lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(problems) = cache.get(&key) {
             return Ok(Arc::clone(problems));
         }
-        let problems = Arc::new(Self::read(
-            path,
-            config.max_instances,
-            config.validation_instances,
-        )?);
+        let problems = Arc::new(Self::read(path, config.max_instances, config.validation_instances)?);
         cache.insert(key, Arc::clone(&problems));
         Ok(problems)
     }
@@ -120,8 +98,7 @@ impl Problems {
     /// Keeps the problems among the first `most` rows that some signs solve. The last `held_out` of them, at most a fifth, are
     /// for validation; training has none of those, in whatever order of numbers.
     fn read(path: &Path, most: usize, held_out: usize) -> Result<Self, String> {
-        let file =
-            File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+        let file = File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
         let mut problems = Vec::new();
         for (at, line) in BufReader::new(file).lines().take(most).enumerate() {
             let fault = |reason: String| format!("{}, line {}: {reason}", path.display(), at + 1);
@@ -130,16 +107,10 @@ impl Problems {
                 continue;
             }
             let problem: Problem = serde_json::from_str(&line).map_err(|error| {
-                fault(format!(
-                    "{error}; expected a line such as {{\"target\": 98, \"nums\": [44, 19, 35]}}"
-                ))
+                fault(format!("{error}; expected a line such as {{\"target\": 98, \"nums\": [44, 19, 35]}}"))
             })?;
-            if !(1..=MAX_NUMBERS).contains(&problem.nums.len())
-                || problem.nums.iter().any(|number| *number < 0)
-            {
-                return Err(fault(format!(
-                    "a problem has 1 to {MAX_NUMBERS} numbers, none negative"
-                )));
+            if !(1..=MAX_NUMBERS).contains(&problem.nums.len()) || problem.nums.iter().any(|number| *number < 0) {
+                return Err(fault(format!("a problem has 1 to {MAX_NUMBERS} numbers, none negative")));
             }
             if signed_sum(&problem.nums, problem.target).is_some() {
                 problems.push(problem);
@@ -155,9 +126,6 @@ impl Problems {
                 path.display()
             ));
         }
-        Ok(Self {
-            train: problems,
-            validation,
-        })
+        Ok(Self { train: problems, validation })
     }
 }

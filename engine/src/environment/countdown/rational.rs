@@ -11,10 +11,7 @@ pub(super) struct Rational {
 
 impl Rational {
     pub(super) const fn whole(numerator: i128) -> Self {
-        Self {
-            numerator,
-            denominator: 1,
-        }
+        Self { numerator, denominator: 1 }
     }
 
     fn new(numerator: i128, denominator: i128) -> Option<Self> {
@@ -28,32 +25,20 @@ impl Rational {
         let common = i128::try_from(a).ok()?;
         let (numerator, denominator) = (numerator / common, denominator / common);
         if denominator < 0 {
-            Some(Self {
-                numerator: numerator.checked_neg()?,
-                denominator: denominator.checked_neg()?,
-            })
+            Some(Self { numerator: numerator.checked_neg()?, denominator: denominator.checked_neg()? })
         } else {
-            Some(Self {
-                numerator,
-                denominator,
-            })
+            Some(Self { numerator, denominator })
         }
     }
 
     pub(super) fn negate(self) -> Option<Self> {
-        Some(Self {
-            numerator: self.numerator.checked_neg()?,
-            ..self
-        })
+        Some(Self { numerator: self.numerator.checked_neg()?, ..self })
     }
 
     pub(super) fn add(self, other: Self) -> Option<Self> {
         let left = self.numerator.checked_mul(other.denominator)?;
         let right = other.numerator.checked_mul(self.denominator)?;
-        Self::new(
-            left.checked_add(right)?,
-            self.denominator.checked_mul(other.denominator)?,
-        )
+        Self::new(left.checked_add(right)?, self.denominator.checked_mul(other.denominator)?)
     }
 
     pub(super) fn subtract(self, other: Self) -> Option<Self> {
@@ -61,17 +46,11 @@ impl Rational {
     }
 
     pub(super) fn multiply(self, other: Self) -> Option<Self> {
-        Self::new(
-            self.numerator.checked_mul(other.numerator)?,
-            self.denominator.checked_mul(other.denominator)?,
-        )
+        Self::new(self.numerator.checked_mul(other.numerator)?, self.denominator.checked_mul(other.denominator)?)
     }
 
     pub(super) fn divide(self, other: Self) -> Option<Self> {
-        Self::new(
-            self.numerator.checked_mul(other.denominator)?,
-            self.denominator.checked_mul(other.numerator)?,
-        )
+        Self::new(self.numerator.checked_mul(other.denominator)?, self.denominator.checked_mul(other.numerator)?)
     }
 }
 

@@ -75,10 +75,8 @@ fn combine(parts: &[Part], target: Rational) -> Option<String> {
     }
     for first in 0..parts.len() {
         for second in first + 1..parts.len() {
-            let rest: Vec<Part> = (0..parts.len())
-                .filter(|&at| at != first && at != second)
-                .map(|at| parts[at].clone())
-                .collect();
+            let rest: Vec<Part> =
+                (0..parts.len()).filter(|&at| at != first && at != second).map(|at| parts[at].clone()).collect();
             for joined in joins(&parts[first], &parts[second]) {
                 let mut next = rest.clone();
                 next.push(joined);
@@ -106,26 +104,11 @@ fn joins(a: &Part, b: &Part) -> impl Iterator<Item = Part> {
 }
 
 /// Writes `a operator b`, with parentheses around an `a` that binds less than the result and a `b` that binds less than `right`.
-fn join(
-    a: &Part,
-    operator: char,
-    b: &Part,
-    value: Option<Rational>,
-    binding: Binding,
-    right: Binding,
-) -> Option<Part> {
+fn join(a: &Part, operator: char, b: &Part, value: Option<Rational>, binding: Binding, right: Binding) -> Option<Part> {
     let wrap = |part: &Part, least: Binding| {
-        if part.binding < least {
-            format!("({})", part.text)
-        } else {
-            part.text.clone()
-        }
+        if part.binding < least { format!("({})", part.text) } else { part.text.clone() }
     };
-    Some(Part {
-        value: value?,
-        text: format!("{} {operator} {}", wrap(a, binding), wrap(b, right)),
-        binding,
-    })
+    Some(Part { value: value?, text: format!("{} {operator} {}", wrap(a, binding), wrap(b, right)), binding })
 }
 
 #[cfg(test)]

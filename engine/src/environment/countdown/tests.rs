@@ -7,11 +7,7 @@ use crate::{
 };
 
 fn seed(seed: u64, split: Split) -> InstanceSeed {
-    InstanceSeed {
-        seed,
-        split,
-        attempt: 0,
-    }
+    InstanceSeed { seed, split, attempt: 0 }
 }
 
 fn reward(text: &str) -> f32 {
@@ -54,19 +50,12 @@ fn division_by_zero_with_the_right_numbers_is_a_wrong_value() {
 
 #[test]
 fn scores_are_configurable() {
-    let config = CountdownConfig {
-        score: 2.0,
-        format_score: 0.0,
-        ..CountdownConfig::default()
-    };
+    let config = CountdownConfig { score: 2.0, format_score: 0.0, ..CountdownConfig::default() };
     let mut countdown = Countdown::new(vec![3, 5, 2], 4);
     assert_eq!(countdown.clone().answer(&config, "5-3+2").reward, 2.0);
     let outcome = countdown.answer(&config, "5+3+2");
     assert!(!outcome.effective && outcome.reward == 0.0);
-    assert_eq!(
-        countdown.observe(&config),
-        "Target: 4, nums: [3, 5, 2], answered: 0 points"
-    );
+    assert_eq!(countdown.observe(&config), "Target: 4, nums: [3, 5, 2], answered: 0 points");
 }
 
 /// One problem in 50 is for validation, so the two never meet.
@@ -74,10 +63,7 @@ fn scores_are_configurable() {
 fn made_up_problems_are_solvable_and_split() {
     let config = CountdownConfig::default();
     let mut hashes = [HashSet::new(), HashSet::new()];
-    for (split, hashes) in [Split::Train, Split::Validation]
-        .into_iter()
-        .zip(&mut hashes)
-    {
+    for (split, hashes) in [Split::Train, Split::Validation].into_iter().zip(&mut hashes) {
         for at in 0..300 {
             let mut countdown = Countdown::reset(&config, seed(at, split)).unwrap();
             assert!((3..=4).contains(&countdown.nums().len()));
@@ -102,10 +88,7 @@ fn a_file_is_split_filtered_and_read_once() {
     }
     writeln!(file, r#"{{"target": 1, "nums": [1, 1, 1]}}"#).unwrap();
     file.flush().unwrap();
-    let config = CountdownConfig {
-        train_path: Some(file.path().to_owned()),
-        ..CountdownConfig::default()
-    };
+    let config = CountdownConfig { train_path: Some(file.path().to_owned()), ..CountdownConfig::default() };
     assert_eq!(Countdown::check(&config), []);
     let problems = Problems::shared(file.path(), &config).unwrap();
     // 51 rows remain; a fifth of them is for validation, and its repeated row is missing in training.
@@ -114,10 +97,7 @@ fn a_file_is_split_filtered_and_read_once() {
     assert!(std::sync::Arc::ptr_eq(&problems, &again));
     let countdown = Countdown::reset(&config, seed(42, Split::Train)).unwrap();
     assert_eq!(countdown.target(), 4);
-    let later = InstanceSeed {
-        attempt: 1,
-        ..seed(42, Split::Validation)
-    };
+    let later = InstanceSeed { attempt: 1, ..seed(42, Split::Validation) };
     // The last ten rows are those with n from 42 to 50, and the repeated one.
     let target = Countdown::reset(&config, later).unwrap().target();
     assert!(target == 1 || target >= 42, "{target}");
@@ -128,25 +108,15 @@ fn faulty_files_are_refused_with_the_line() {
     let check = |text: &str| {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let config = CountdownConfig {
-            train_path: Some(file.path().to_owned()),
-            ..CountdownConfig::default()
-        };
+        let config = CountdownConfig { train_path: Some(file.path().to_owned()), ..CountdownConfig::default() };
         Countdown::check(&config).remove(0).reason
     };
     let good = "{\"target\": 3, \"nums\": [1, 2]}\n";
     assert!(check(&format!("{good}nonsense")).contains("line 2"));
     assert!(check("{\"target\": 3, \"nums\": []}").contains("line 1"));
     assert!(check(good).contains("too few"));
-    let config = CountdownConfig {
-        train_path: Some("missing.jsonl".into()),
-        ..CountdownConfig::default()
-    };
-    assert!(
-        Countdown::check(&config)[0]
-            .reason
-            .contains("missing.jsonl")
-    );
+    let config = CountdownConfig { train_path: Some("missing.jsonl".into()), ..CountdownConfig::default() };
+    assert!(Countdown::check(&config)[0].reason.contains("missing.jsonl"));
     assert!(Countdown::reset(&config, seed(0, Split::Train)).is_err());
 }
 
@@ -160,10 +130,7 @@ fn useless_configurations_are_refused() {
     assert!(fields("()").is_empty());
     assert_eq!(fields("(score: 0.1)"), ["score"]);
     assert_eq!(fields("(num_count: (4, 3))"), ["num_count"]);
-    assert_eq!(
-        fields("(max_number: 0, max_target: -1)"),
-        ["max_number", "max_target"]
-    );
+    assert_eq!(fields("(max_number: 0, max_target: -1)"), ["max_number", "max_target"]);
 }
 
 #[test]
@@ -173,10 +140,7 @@ fn a_random_answer_uses_the_numbers() {
     let mut stream = Stream::new(0, Purpose::RandomAgent, &[]);
     for _ in 0..50 {
         let text = countdown.random_action(&config, &mut stream);
-        assert!(
-            countdown.clone().answer(&config, &text).reward >= 0.1,
-            "{text}"
-        );
+        assert!(countdown.clone().answer(&config, &text).reward >= 0.1, "{text}");
     }
 }
 

@@ -75,40 +75,19 @@ pub struct FrozenLakeSymbols {
 
 impl Default for FrozenLakeSymbols {
     fn default() -> Self {
-        Self {
-            player: 'P',
-            frozen: '_',
-            hole: 'O',
-            goal: 'G',
-            player_in_hole: 'X',
-            player_on_goal: '√',
-        }
+        Self { player: 'P', frozen: '_', hole: 'O', goal: 'G', player_in_hole: 'X', player_on_goal: '√' }
     }
 }
 
 impl FrozenLakeSymbols {
     /// The symbols in the order of [`Code`](super::lake::Code).
     pub(super) const fn by_code(&self) -> [char; CODES] {
-        [
-            self.player,
-            self.frozen,
-            self.hole,
-            self.goal,
-            self.player_in_hole,
-            self.player_on_goal,
-        ]
+        [self.player, self.frozen, self.hole, self.goal, self.player_in_hole, self.player_on_goal]
     }
 
     /// Each symbol with its meaning.
     pub(super) fn meanings(&self) -> [(char, &'static str); CODES] {
-        const MEANINGS: [&str; CODES] = [
-            "player",
-            "ice",
-            "hole",
-            "goal",
-            "player in hole",
-            "player on goal",
-        ];
+        const MEANINGS: [&str; CODES] = ["player", "ice", "hole", "goal", "player in hole", "player on goal"];
         let symbols = self.by_code();
         std::array::from_fn(|code| (symbols[code], MEANINGS[code]))
     }
@@ -118,37 +97,21 @@ impl FrozenLakeConfig {
     /// Probability that a move goes where it was meant to.
     #[must_use]
     pub fn effective_rate(&self) -> f64 {
-        if self.is_slippery {
-            self.success_rate
-        } else {
-            1.0
-        }
+        if self.is_slippery { self.success_rate } else { 1.0 }
     }
 
     /// Everything that can be said to be wrong without trying to make a lake.
     pub(super) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut problem = |field: &str, reason: String| {
-            problems.push(ConfigProblem {
-                field: field.into(),
-                reason,
-            });
+            problems.push(ConfigProblem { field: field.into(), reason });
         };
         if !(2..=MAX_SIZE).contains(&self.size) {
-            problem(
-                "size",
-                format!(
-                    "a lake of {0} x {0} is not possible; 2 to {MAX_SIZE}",
-                    self.size
-                ),
-            );
+            problem("size", format!("a lake of {0} x {0} is not possible; 2 to {MAX_SIZE}", self.size));
         }
         for (field, value) in [("p", self.p), ("success_rate", self.success_rate)] {
             if !(0.0..=1.0).contains(&value) {
-                problem(
-                    field,
-                    format!("{value} is not a probability; use a number from 0 to 1"),
-                );
+                problem(field, format!("{value} is not a probability; use a number from 0 to 1"));
             }
         }
         let longest = self.size.saturating_mul(self.size).saturating_sub(1);
@@ -164,10 +127,7 @@ impl FrozenLakeConfig {
             );
         }
         if !(1..=1000).contains(&self.expert_horizon) {
-            problem(
-                "expert_horizon",
-                format!("{} is not within 1 to 1000", self.expert_horizon),
-            );
+            problem("expert_horizon", format!("{} is not within 1 to 1000", self.expert_horizon));
         }
         problems.extend(self.render_mode.problem());
         check_symbols(&self.grid_vocab.meanings(), &mut problems);

@@ -15,12 +15,7 @@ pub const MAX_SIZE: usize = 16;
 pub(super) const CODES: usize = 6;
 
 /// The directions in the order of the actions; neighbours in this circle are a quarter turn apart.
-pub const DIRECTIONS: [Direction; 4] = [
-    Direction::Left,
-    Direction::Down,
-    Direction::Right,
-    Direction::Up,
-];
+pub const DIRECTIONS: [Direction; 4] = [Direction::Left, Direction::Down, Direction::Right, Direction::Up];
 
 /// What a cell looks like.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,10 +46,7 @@ impl FrozenLake {
     /// Rows and columns.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        Shape {
-            rows: self.size.into(),
-            columns: self.size.into(),
-        }
+        Shape { rows: self.size.into(), columns: self.size.into() }
     }
 
     /// The cell that the episode began on.
@@ -140,10 +132,7 @@ impl FrozenLake {
                 if cell == self.goal() {
                     return Some(distance);
                 }
-                for next in DIRECTIONS
-                    .into_iter()
-                    .filter_map(|to| shape.neighbour(cell, to))
-                {
+                for next in DIRECTIONS.into_iter().filter_map(|to| shape.neighbour(cell, to)) {
                     if seen[next / 64] >> (next % 64) & 1 == 0 {
                         seen[next / 64] |= 1 << (next % 64);
                         queue[end] = next as u8;
@@ -159,12 +148,7 @@ impl FrozenLake {
     /// Moves the player by action number `action`, perhaps to a side of it; `true` if the position changed.
     ///
     /// One draw decides: the first of (turned left, as meant, turned right) whose cumulative probability exceeds it.
-    pub(super) fn slide(
-        &mut self,
-        config: &FrozenLakeConfig,
-        action: usize,
-        dynamics: &mut Stream,
-    ) -> bool {
+    pub(super) fn slide(&mut self, config: &FrozenLakeConfig, action: usize, dynamics: &mut Stream) -> bool {
         let mut taken = action;
         if config.is_slippery {
             let side = (1.0 - config.success_rate) / 2.0;

@@ -17,20 +17,16 @@ pub use config::{FrozenLakeConfig, FrozenLakeSymbols};
 pub use lake::{DIRECTIONS, FrozenLake, MAX_SIZE};
 
 use super::{
-    Action, ActionSpace, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts,
-    ResetError, StepOutcome, grid::action_space,
+    Action, ActionSpace, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome,
+    grid::action_space,
 };
 use crate::{environment::Split, random::Stream};
 
 /// Lakes drawn for one seed.
 const DRAWS: usize = 100_000;
 
-static ACTIONS: [Cow<'static, str>; 4] = [
-    Cow::Borrowed("Left"),
-    Cow::Borrowed("Down"),
-    Cow::Borrowed("Right"),
-    Cow::Borrowed("Up"),
-];
+static ACTIONS: [Cow<'static, str>; 4] =
+    [Cow::Borrowed("Left"), Cow::Borrowed("Down"), Cow::Borrowed("Right"), Cow::Borrowed("Up")];
 
 impl FrozenLake {
     /// The best action number now and the probability of reaching the goal within `horizon` moves, playing on in the best way.
@@ -40,12 +36,7 @@ impl FrozenLake {
     }
 
     /// Performs action number `action` of [`DIRECTIONS`].
-    pub fn act(
-        &mut self,
-        config: &FrozenLakeConfig,
-        action: usize,
-        dynamics: &mut Stream,
-    ) -> StepOutcome {
+    pub fn act(&mut self, config: &FrozenLakeConfig, action: usize, dynamics: &mut Stream) -> StepOutcome {
         let effective = self.slide(config, action % 4, dynamics);
         let success = self.player() == self.goal();
         StepOutcome {
@@ -67,41 +58,28 @@ impl Environment for FrozenLake {
         let mut problems = config.problems();
         let structural = |problem: &ConfigProblem| problem.field != "render_mode";
         if !problems.iter().any(structural) {
-            let seed = InstanceSeed {
-                seed: 0,
-                split: Split::Train,
-                attempt: 0,
-            };
+            let seed = InstanceSeed { seed: 0, split: Split::Train, attempt: 0 };
             if let Err(error) = Self::reset(config, seed) {
-                problems.push(ConfigProblem {
-                    field: "min_distance".into(),
-                    reason: error.reason,
-                });
+                problems.push(ConfigProblem { field: "min_distance".into(), reason: error.reason });
             }
         }
         problems
     }
 
     fn reset(config: &FrozenLakeConfig, seed: InstanceSeed) -> Result<Self, ResetError> {
-        let error = |reason| ResetError {
-            environment: Self::NAME,
-            seed: seed.seed,
-            reason,
-        };
+        let error = |reason| ResetError { environment: Self::NAME, seed: seed.seed, reason };
         let is_structural = |problem: &ConfigProblem| problem.field != "render_mode";
         if let Some(problem) = config.problems().into_iter().find(is_structural) {
             return Err(error(format!("{}: {}", problem.field, problem.reason)));
         }
         let mut stream = seed.stream(Self::NAME);
-        (0..DRAWS)
-            .find_map(|_| Self::draw(config, &mut stream))
-            .ok_or_else(|| {
-                error(format!(
-                    "none of {DRAWS} lakes of {0} x {0} with p {1} had a goal {2} steps or more away; use a smaller \
+        (0..DRAWS).find_map(|_| Self::draw(config, &mut stream)).ok_or_else(|| {
+            error(format!(
+                "none of {DRAWS} lakes of {0} x {0} with p {1} had a goal {2} steps or more away; use a smaller \
                      `min_distance` or a larger `size`",
-                    config.size, config.p, config.min_distance
-                ))
-            })
+                config.size, config.p, config.min_distance
+            ))
+        })
     }
 
     fn instruction(config: &FrozenLakeConfig, facts: &PromptFacts<'_>) -> String {
@@ -118,12 +96,7 @@ impl Environment for FrozenLake {
         action_space(&ACTIONS, &config.action_lookup)
     }
 
-    fn step(
-        &mut self,
-        config: &FrozenLakeConfig,
-        action: Action<'_>,
-        dynamics: &mut Stream,
-    ) -> StepOutcome {
+    fn step(&mut self, config: &FrozenLakeConfig, action: Action<'_>, dynamics: &mut Stream) -> StepOutcome {
         match action {
             Action::Index(index) if index < 4 => self.act(config, index, dynamics),
             _ => StepOutcome::default(),

@@ -8,8 +8,8 @@ use crate::{
     environment::{
         PromptFacts,
         grid::{
-            COORDINATES_TITLE, MAP_TITLE, ObservationFormat, explain_coordinates, explain_moves,
-            leading_direction, legend, write_cells, write_size,
+            COORDINATES_TITLE, MAP_TITLE, ObservationFormat, explain_coordinates, explain_moves, leading_direction,
+            legend, write_cells, write_size,
         },
     },
     random::Stream,
@@ -53,11 +53,7 @@ impl FrozenLake {
             Code::PlayerOnGoal => "Player on goal",
             _ => "Player",
         };
-        for (label, cell) in [
-            ("Start", self.start()),
-            ("Goal", self.goal()),
-            (player, self.player()),
-        ] {
+        for (label, cell) in [("Start", self.start()), ("Goal", self.goal()), (player, self.player())] {
             write_cells(out, label, shape, origin, std::iter::once(cell));
         }
         let holes = self.holes().filter(|&cell| cell != self.player());
@@ -72,22 +68,13 @@ pub(super) fn instruction(config: &FrozenLakeConfig, facts: &PromptFacts<'_>) ->
     if config.effective_rate() < 1.0 {
         text.push_str(" The ice may carry you to one side of your chosen direction.");
     }
-    text.push_str(&format!(
-        " Give moves in order, e.g. `{}`.",
-        facts.example(&[left, up])
-    ));
+    text.push_str(&format!(" Give moves in order, e.g. `{}`.", facts.example(&[left, up])));
     if config.observation_format != ObservationFormat::Coord {
-        text.push_str(&format!(
-            " Symbols: {}.",
-            legend(&config.grid_vocab.meanings())
-        ));
+        text.push_str(&format!(" Symbols: {}.", legend(&config.grid_vocab.meanings())));
     }
     if config.observation_format != ObservationFormat::Grid {
         let last = config.size.saturating_sub(1) + config.coord_origin;
-        text.push_str(&format!(
-            " {} The far corner is ({last}, {last}).",
-            explain_coordinates(config.coord_origin)
-        ));
+        text.push_str(&format!(" {} The far corner is ({last}, {last}).", explain_coordinates(config.coord_origin)));
     }
     text.push(' ');
     text.push_str(&explain_moves(&config.action_lookup, facts));
@@ -95,19 +82,12 @@ pub(super) fn instruction(config: &FrozenLakeConfig, facts: &PromptFacts<'_>) ->
 }
 
 /// A few true words about where the goal and the nearest hole lie.
-pub(super) fn thought(
-    lake: &FrozenLake,
-    config: &FrozenLakeConfig,
-    action: &str,
-    stream: &mut Stream,
-) -> String {
+pub(super) fn thought(lake: &FrozenLake, config: &FrozenLakeConfig, action: &str, stream: &mut Stream) -> String {
     let shape = lake.shape();
     let player = lake.player();
     let goal = shape.relation(player, lake.goal());
     let step = leading_direction(action, &config.action_lookup, &DIRECTIONS)
-        .map_or(String::new(), |direction| {
-            format!(", walk {}", direction.word())
-        });
+        .map_or(String::new(), |direction| format!(", walk {}", direction.word()));
     let wording = stream.below(3);
     match shape.nearest(player, lake.holes()) {
         Some(hole) if wording == 0 => {

@@ -11,11 +11,7 @@ const CELLS: usize = MAX_SIZE * MAX_SIZE;
 const TIE: f64 = 1e-12;
 
 /// The action that most probably leads to the goal within `horizon` moves, and that probability.
-pub(super) fn best_action(
-    lake: &FrozenLake,
-    config: &FrozenLakeConfig,
-    horizon: u32,
-) -> (usize, f64) {
+pub(super) fn best_action(lake: &FrozenLake, config: &FrozenLakeConfig, horizon: u32) -> (usize, f64) {
     let shape = lake.shape();
     let rate = config.effective_rate();
     let side = (1.0 - rate) / 2.0;

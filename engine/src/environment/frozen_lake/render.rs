@@ -33,12 +33,7 @@ pub(super) fn render(lake: &FrozenLake) -> RgbImage {
         let (x, y) = (column as u32 * side, row as u32 * side);
         base.draw(&mut image, x, y, side);
         for along in 0..side {
-            for (x, y) in [
-                (x + along, y),
-                (x + along, y + side - 1),
-                (x, y + along),
-                (x + side - 1, y + along),
-            ] {
+            for (x, y) in [(x + along, y), (x + along, y + side - 1), (x, y + along), (x + side - 1, y + along)] {
                 image.put_pixel(x, y, Rgb(BORDER));
             }
         }
@@ -54,11 +49,7 @@ struct Figure {
 
 impl Figure {
     fn over(&self, ground: Sprite) -> Sprite {
-        if self.mirrored {
-            ground.mirrored().with(self.art, &ELF).mirrored()
-        } else {
-            ground.with(self.art, &ELF)
-        }
+        if self.mirrored { ground.mirrored().with(self.art, &ELF).mirrored() } else { ground.with(self.art, &ELF) }
     }
 }
 
@@ -160,11 +151,7 @@ const PRESENT: [&str; SIDE] = [
     "                ",
 ];
 
-const WOOD: [(u8, Colour); 3] = [
-    (b'k', [88, 56, 30]),
-    (b'l', [206, 152, 92]),
-    (b'p', [170, 114, 60]),
-];
+const WOOD: [(u8, Colour); 3] = [(b'k', [88, 56, 30]), (b'l', [206, 152, 92]), (b'p', [170, 114, 60])];
 
 /// A three-legged stool.
 const STOOL: [&str; SIDE] = [

@@ -6,19 +6,11 @@ use crate::{
     random::{Purpose, mix},
 };
 
-const FACTS: PromptFacts<'static> = PromptFacts {
-    max_actions: 10,
-    max_actions_per_turn: 5,
-    separator: "||",
-    answer_tag: "answer",
-};
+const FACTS: PromptFacts<'static> =
+    PromptFacts { max_actions: 10, max_actions_per_turn: 5, separator: "||", answer_tag: "answer" };
 
 fn seed(seed: u64) -> InstanceSeed {
-    InstanceSeed {
-        seed,
-        split: Split::Train,
-        attempt: 0,
-    }
+    InstanceSeed { seed, split: Split::Train, attempt: 0 }
 }
 
 /// A lake of `size` with these holes, start and goal.
@@ -57,11 +49,7 @@ fn the_example_is_written_as_specified() {
     );
     let mut fallen = example();
     fallen.player = 9;
-    assert!(
-        fallen
-            .observe(&config)
-            .ends_with("Player in hole: (2, 1)\nHoles: (0, 3)")
-    );
+    assert!(fallen.observe(&config).ends_with("Player in hole: (2, 1)\nHoles: (0, 3)"));
     config.observation_format = ObservationFormat::GridCoord;
     fallen.player = 15;
     let text = fallen.observe(&config);
@@ -71,33 +59,19 @@ fn the_example_is_written_as_specified() {
 
 #[test]
 fn a_hole_ends_the_episode_without_success() {
-    let config = FrozenLakeConfig {
-        is_slippery: false,
-        ..FrozenLakeConfig::default()
-    };
+    let config = FrozenLakeConfig { is_slippery: false, ..FrozenLakeConfig::default() };
     let mut lake = example();
     let mut dynamics = dynamics(0);
-    for (action, effective, done) in [
-        (0, false, false),
-        (2, true, false),
-        (2, true, false),
-        (2, true, true),
-    ] {
+    for (action, effective, done) in [(0, false, false), (2, true, false), (2, true, false), (2, true, true)] {
         let outcome = lake.act(&config, action, &mut dynamics);
         assert_eq!((outcome.effective, outcome.done), (effective, done));
-        assert_eq!(
-            (outcome.reward, outcome.success, outcome.valid),
-            (0.0, false, true)
-        );
+        assert_eq!((outcome.reward, outcome.success, outcome.valid), (0.0, false, true));
     }
 }
 
 #[test]
 fn the_goal_pays_one() {
-    let config = FrozenLakeConfig {
-        is_slippery: false,
-        ..FrozenLakeConfig::default()
-    };
+    let config = FrozenLakeConfig { is_slippery: false, ..FrozenLakeConfig::default() };
     let mut lake = lake(2, &[], 0, 1);
     let outcome = lake.act(&config, 2, &mut dynamics(0));
     assert!(outcome.done && outcome.success);
@@ -107,18 +81,13 @@ fn the_goal_pays_one() {
 /// 100,000 moves at 0.8, 0.1 and 0.1: three standard errors are at most 0.0038.
 #[test]
 fn slips_go_to_both_sides_and_never_back() {
-    let config = FrozenLakeConfig {
-        size: 5,
-        ..FrozenLakeConfig::default()
-    };
+    let config = FrozenLakeConfig { size: 5, ..FrozenLakeConfig::default() };
     let mut dynamics = dynamics(5);
     let mut counts = [0.0; 4];
     for _ in 0..100_000 {
         let mut lake = lake(5, &[], 12, 24);
         lake.act(&config, 2, &mut dynamics);
-        let to = [11, 17, 13, 7]
-            .iter()
-            .position(|&cell| cell == lake.player());
+        let to = [11, 17, 13, 7].iter().position(|&cell| cell == lake.player());
         counts[to.unwrap()] += 1e-5;
     }
     assert_eq!(counts[0], 0.0);
@@ -131,9 +100,7 @@ fn slips_go_to_both_sides_and_never_back() {
 #[test]
 fn lakes_are_distributed_as_in_the_reference() {
     let config = FrozenLakeConfig::default();
-    let lakes: Vec<FrozenLake> = (10_000..11_600)
-        .map(|at| FrozenLake::reset(&config, seed(at)).unwrap())
-        .collect();
+    let lakes: Vec<FrozenLake> = (10_000..11_600).map(|at| FrozenLake::reset(&config, seed(at)).unwrap()).collect();
     let mean = |of: &dyn Fn(&FrozenLake) -> f64| lakes.iter().map(of).sum::<f64>() / 1600.0;
     let distance = |lake: &FrozenLake| lake.distance().unwrap();
     let near = |limit: usize| mean(&|lake| f64::from(u8::from(distance(lake) <= limit)));
@@ -146,10 +113,7 @@ fn lakes_are_distributed_as_in_the_reference() {
     assert!((1.28..1.53).contains(&holes), "{holes}");
     let none = mean(&|lake| f64::from(u8::from(lake.holes().next().is_none())));
     assert!((none - 0.232).abs() < 0.045, "{none}");
-    let hashes: HashSet<u64> = lakes
-        .iter()
-        .map(|lake| lake.instance_hash(&config))
-        .collect();
+    let hashes: HashSet<u64> = lakes.iter().map(|lake| lake.instance_hash(&config)).collect();
     assert!(hashes.len().abs_diff(1358) < 60, "{}", hashes.len());
     // Success of the best policy within 10 moves: 0.954 with a standard deviation near 0.08.
     let success = mean(&|lake| lake.best_action(&config, 10).1);
@@ -161,9 +125,7 @@ fn lakes_are_distributed_as_in_the_reference() {
 fn few_lakes_are_thrown_away() {
     let config = FrozenLakeConfig::default();
     let mut stream = Stream::new(1, Purpose::Test, &[]);
-    let accepted = (0..4000)
-        .filter(|_| FrozenLake::draw(&config, &mut stream).is_some())
-        .count();
+    let accepted = (0..4000).filter(|_| FrozenLake::draw(&config, &mut stream).is_some()).count();
     let draws = 4000.0 / accepted as f64;
     assert!((draws - 1.07).abs() < 0.025, "{draws}");
 }
@@ -183,10 +145,7 @@ const PINNED: u64 = 4_196_602_264_810_136_974;
 /// On a corridor two cells wide with one hole the safe row is the lower one: from the start, `Down` first.
 #[test]
 fn the_expert_keeps_away_from_the_hole() {
-    let config = FrozenLakeConfig {
-        expert_horizon: 50,
-        ..FrozenLakeConfig::default()
-    };
+    let config = FrozenLakeConfig { expert_horizon: 50, ..FrozenLakeConfig::default() };
     // P O _
     // _ _ _
     // _ _ G
@@ -199,10 +158,7 @@ fn the_expert_keeps_away_from_the_hole() {
 
 #[test]
 fn without_slips_the_expert_gives_a_shortest_plan() {
-    let config = FrozenLakeConfig {
-        is_slippery: false,
-        ..FrozenLakeConfig::default()
-    };
+    let config = FrozenLakeConfig { is_slippery: false, ..FrozenLakeConfig::default() };
     for at in 0..200 {
         let mut lake = FrozenLake::reset(&config, seed(at)).unwrap();
         let plan = lake.expert(&config).unwrap();
@@ -239,11 +195,7 @@ fn the_played_expert_wins_as_often_as_computed() {
 
 #[test]
 fn a_goal_beyond_the_horizon_is_still_walked_to() {
-    let config = FrozenLakeConfig {
-        expert_horizon: 2,
-        size: 4,
-        ..FrozenLakeConfig::default()
-    };
+    let config = FrozenLakeConfig { expert_horizon: 2, size: 4, ..FrozenLakeConfig::default() };
     let mut lake = lake(4, &[], 0, 15);
     assert_ne!(lake.expert(&config).unwrap(), ["Left"]);
     lake.steps = 100;
@@ -252,10 +204,8 @@ fn a_goal_beyond_the_horizon_is_still_walked_to() {
 
 #[test]
 fn the_far_corner_in_the_prompt_is_that_of_the_lake() {
-    let mut config = FrozenLakeConfig {
-        observation_format: ObservationFormat::GridCoord,
-        ..FrozenLakeConfig::default()
-    };
+    let mut config =
+        FrozenLakeConfig { observation_format: ObservationFormat::GridCoord, ..FrozenLakeConfig::default() };
     let text = FrozenLake::instruction(&config, &FACTS);
     assert!(text.contains("The far corner is (3, 3)"), "{text}");
     assert!(text.contains("`<answer>Left || Up</answer>`") && text.contains("one side"));
@@ -263,18 +213,12 @@ fn the_far_corner_in_the_prompt_is_that_of_the_lake() {
     config.coord_origin = 1;
     config.is_slippery = false;
     let text = FrozenLake::instruction(&config, &FACTS);
-    assert!(
-        text.contains("The far corner is (7, 7)") && !text.contains("one side"),
-        "{text}"
-    );
+    assert!(text.contains("The far corner is (7, 7)") && !text.contains("one side"), "{text}");
 }
 
 #[test]
 fn a_minimal_distance_is_kept_or_refused() {
-    let mut config = FrozenLakeConfig {
-        min_distance: 5,
-        ..FrozenLakeConfig::default()
-    };
+    let mut config = FrozenLakeConfig { min_distance: 5, ..FrozenLakeConfig::default() };
     assert_eq!(FrozenLake::check(&config), []);
     for at in 0..200 {
         let lake = FrozenLake::reset(&config, seed(at)).unwrap();
@@ -298,10 +242,7 @@ fn thoughts_are_short_and_speak_of_the_lake() {
     for _ in 0..100 {
         seen.insert(example().thought(&config, "Right", &mut stream));
     }
-    assert!(
-        seen.contains("goal down right, hole right, walk right"),
-        "{seen:?}"
-    );
+    assert!(seen.contains("goal down right, hole right, walk right"), "{seen:?}");
     for text in &seen {
         let words = text.split_whitespace().count();
         assert!((3..=8).contains(&words), "{text}");

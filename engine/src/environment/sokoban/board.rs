@@ -34,15 +34,8 @@ pub(super) enum Code {
 
 impl Code {
     /// Words for the codes.
-    pub(super) const MEANINGS: [&'static str; CODES] = [
-        "wall",
-        "empty",
-        "target",
-        "box on target",
-        "box",
-        "player",
-        "player on target",
-    ];
+    pub(super) const MEANINGS: [&'static str; CODES] =
+        ["wall", "empty", "target", "box on target", "box", "player", "player on target"];
 }
 
 /// One Sokoban room: walls, targets, boxes and the player.
@@ -61,10 +54,7 @@ impl Sokoban {
     /// Rows and columns.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        Shape {
-            rows: self.rows.into(),
-            columns: self.columns.into(),
-        }
+        Shape { rows: self.rows.into(), columns: self.columns.into() }
     }
 
     /// The player's cell, counted row by row.
@@ -97,10 +87,7 @@ impl Sokoban {
 
     fn cells_with(&self, flag: u8) -> impl Iterator<Item = usize> + '_ {
         let cells = &self.cells[..self.shape().area()];
-        cells
-            .iter()
-            .enumerate()
-            .filter_map(move |(cell, flags)| (flags & flag != 0).then_some(cell))
+        cells.iter().enumerate().filter_map(move |(cell, flags)| (flags & flag != 0).then_some(cell))
     }
 
     /// What `cell` looks like.
@@ -146,10 +133,7 @@ impl Sokoban {
     pub(super) fn layout_hash(&self) -> u64 {
         let mut bytes = [0; MAX_CELLS + 6];
         let area = self.shape().area();
-        for (at, word) in [self.rows, self.columns, self.player]
-            .into_iter()
-            .enumerate()
-        {
+        for (at, word) in [self.rows, self.columns, self.player].into_iter().enumerate() {
             bytes[2 * at..2 * at + 2].copy_from_slice(&word.to_le_bytes());
         }
         bytes[6..6 + area].copy_from_slice(&self.cells[..area]);

@@ -31,27 +31,19 @@ impl Floor {
     pub(super) fn new(level: &Sokoban) -> Self {
         let shape = level.shape();
         let mut number = [NONE; super::MAX_CELLS];
-        let cell: Vec<u16> = (0..shape.area())
-            .filter(|&cell| level.cells[cell] & WALL == 0)
-            .map(|cell| cell as u16)
-            .collect();
+        let cell: Vec<u16> =
+            (0..shape.area()).filter(|&cell| level.cells[cell] & WALL == 0).map(|cell| cell as u16).collect();
         for (at, &cell) in cell.iter().enumerate() {
             number[usize::from(cell)] = at as u16;
         }
         let next = cell
             .iter()
             .map(|&cell| {
-                Direction::ALL.map(|direction| {
-                    shape
-                        .neighbour(cell.into(), direction)
-                        .map_or(NONE, |next| number[next])
-                })
+                Direction::ALL
+                    .map(|direction| shape.neighbour(cell.into(), direction).map_or(NONE, |next| number[next]))
             })
             .collect();
-        let target = cell
-            .iter()
-            .map(|&cell| level.cells[usize::from(cell)] & TARGET != 0)
-            .collect();
+        let target = cell.iter().map(|&cell| level.cells[usize::from(cell)] & TARGET != 0).collect();
         Self { cell, next, target }
     }
 
@@ -61,20 +53,13 @@ impl Floor {
 
     /// Number of the player's cell.
     pub(super) fn player(&self, level: &Sokoban) -> u16 {
-        self.cell
-            .iter()
-            .position(|&cell| cell == level.player)
-            .map_or(0, |at| at as u16)
+        self.cell.iter().position(|&cell| cell == level.player).map_or(0, |at| at as u16)
     }
 
     /// Numbers of the cells with boxes, in order; the rest is unused.
     pub(super) fn boxes(&self, level: &Sokoban) -> [u8; MAX_BOXES] {
         let mut boxes = [0; MAX_BOXES];
-        let occupied = self
-            .cell
-            .iter()
-            .enumerate()
-            .filter(|(_, cell)| level.cells[usize::from(**cell)] & BOX != 0);
+        let occupied = self.cell.iter().enumerate().filter(|(_, cell)| level.cells[usize::from(**cell)] & BOX != 0);
         for (slot, (at, _)) in boxes.iter_mut().zip(occupied) {
             *slot = at as u8;
         }
@@ -162,14 +147,7 @@ impl Visited {
             }
         }
         Self {
-            bits: vec![
-                0;
-                if dense {
-                    positions.div_ceil(64) as usize
-                } else {
-                    0
-                }
-            ],
+            bits: vec![0; if dense { positions.div_ceil(64) as usize } else { 0 }],
             choose,
             sparse: HashSet::default(),
             floor: floor as u64,
@@ -184,15 +162,9 @@ impl Visited {
     /// The part of a position's key that the boxes make; `sorted` must be in order.
     pub(super) fn boxes_key(&self, sorted: &[u8]) -> u128 {
         if self.choose.is_empty() {
-            return sorted
-                .iter()
-                .fold(0, |key, &cell| (key | u128::from(cell)) << 8);
+            return sorted.iter().fold(0, |key, &cell| (key | u128::from(cell)) << 8);
         }
-        let rank: u64 = sorted
-            .iter()
-            .zip(&self.choose)
-            .map(|(&cell, ways)| u64::from(ways[usize::from(cell)]))
-            .sum();
+        let rank: u64 = sorted.iter().zip(&self.choose).map(|(&cell, ways)| u64::from(ways[usize::from(cell)])).sum();
         u128::from(rank * self.floor)
     }
 

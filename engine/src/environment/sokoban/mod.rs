@@ -22,8 +22,7 @@ pub use config::{PictureStyle, SokobanConfig, SokobanSymbols};
 pub use floor::MAX_BOXES;
 
 use super::{
-    Action, ActionSpace, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts,
-    ResetError, StepOutcome,
+    Action, ActionSpace, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome,
     grid::{Direction, action_space},
 };
 use crate::{environment::Split, random::Stream};
@@ -41,12 +40,8 @@ const GENERATIONS: u64 = 1_000;
 /// Generations that [`Environment::check`] tries before it calls a configuration hopeless.
 const PROBES: u64 = 16;
 
-static ACTIONS: [Cow<'static, str>; 4] = [
-    Cow::Borrowed("Up"),
-    Cow::Borrowed("Down"),
-    Cow::Borrowed("Left"),
-    Cow::Borrowed("Right"),
-];
+static ACTIONS: [Cow<'static, str>; 4] =
+    [Cow::Borrowed("Up"), Cow::Borrowed("Down"), Cow::Borrowed("Left"), Cow::Borrowed("Right")];
 
 impl Sokoban {
     /// The shortest list of moves that solves the room from here; `None` if there is none or it is out of reach of the search.
@@ -90,29 +85,18 @@ impl Environment for Sokoban {
         let structural = |problem: &ConfigProblem| problem.field != "render_mode";
         if !problems.iter().any(structural) {
             let hopeless = (0..PROBES).all(|seed| {
-                let seed = InstanceSeed {
-                    seed,
-                    split: Split::Train,
-                    attempt: 0,
-                };
+                let seed = InstanceSeed { seed, split: Split::Train, attempt: 0 };
                 generate::generate(config, &mut seed.stream(Self::NAME)).is_none()
             });
             if hopeless {
-                problems.push(ConfigProblem {
-                    field: "num_boxes".into(),
-                    reason: hopeless_reason(config, PROBES),
-                });
+                problems.push(ConfigProblem { field: "num_boxes".into(), reason: hopeless_reason(config, PROBES) });
             }
         }
         problems
     }
 
     fn reset(config: &SokobanConfig, seed: InstanceSeed) -> Result<Self, ResetError> {
-        let error = |reason| ResetError {
-            environment: Self::NAME,
-            seed: seed.seed,
-            reason,
-        };
+        let error = |reason| ResetError { environment: Self::NAME, seed: seed.seed, reason };
         let is_structural = |problem: &ConfigProblem| problem.field != "render_mode";
         if let Some(problem) = config.problems().into_iter().find(is_structural) {
             return Err(error(format!("{}: {}", problem.field, problem.reason)));
@@ -142,12 +126,7 @@ impl Environment for Sokoban {
         action_space(&ACTIONS, &config.action_lookup)
     }
 
-    fn step(
-        &mut self,
-        config: &SokobanConfig,
-        action: Action<'_>,
-        _dynamics: &mut Stream,
-    ) -> StepOutcome {
+    fn step(&mut self, config: &SokobanConfig, action: Action<'_>, _dynamics: &mut Stream) -> StepOutcome {
         match action {
             Action::Index(index) if index < 4 => self.act(config, Direction::ALL[index]),
             _ => StepOutcome::default(),

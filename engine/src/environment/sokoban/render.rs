@@ -11,15 +11,8 @@ use super::{
 use crate::environment::pixel::{Colour, SIDE, Sprite, distance_from_centre};
 
 /// Colours of the tiny style, in the order of [`Code`].
-const TINY: [Colour; CODES] = [
-    [0, 0, 0],
-    [243, 248, 238],
-    [254, 126, 125],
-    [254, 95, 56],
-    [142, 121, 56],
-    [160, 212, 56],
-    [219, 212, 56],
-];
+const TINY: [Colour; CODES] =
+    [[0, 0, 0], [243, 248, 238], [254, 126, 125], [254, 95, 56], [142, 121, 56], [160, 212, 56], [219, 212, 56]];
 
 /// Draws the room in the configured style.
 pub(super) fn render(level: &Sokoban, config: &SokobanConfig) -> RgbImage {
@@ -40,12 +33,7 @@ pub(super) fn render(level: &Sokoban, config: &SokobanConfig) -> RgbImage {
     }
     match config.picture_scale.clamp(1, 64) {
         1 => image,
-        scale => imageops::resize(
-            &image,
-            image.width() * scale,
-            image.height() * scale,
-            imageops::FilterType::Nearest,
-        ),
+        scale => imageops::resize(&image, image.width() * scale, image.height() * scale, imageops::FilterType::Nearest),
     }
 }
 

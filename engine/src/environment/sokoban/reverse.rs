@@ -113,18 +113,8 @@ impl ReverseSearch {
             if front == NONE || self.occupant[usize::from(front)] != NONE {
                 continue;
             }
-            let pulled = if behind == NONE {
-                NONE
-            } else {
-                self.occupant[usize::from(behind)]
-            };
-            let mut child = Frame {
-                player: front,
-                direction: 0,
-                pulled,
-                from: behind,
-                ..*frame
-            };
+            let pulled = if behind == NONE { NONE } else { self.occupant[usize::from(behind)] };
+            let mut child = Frame { player: front, direction: 0, pulled, from: behind, ..*frame };
             if pulled != NONE {
                 self.move_box(pulled, player);
                 let mut sorted = self.box_of;
@@ -153,21 +143,14 @@ impl ReverseSearch {
             level.cells[cell(place)] |= BOX;
         }
         let on_target = |&&place: &&u8| self.floor.target[usize::from(place)];
-        level.boxes_on_target = self.best_boxes[..self.boxes]
-            .iter()
-            .filter(on_target)
-            .count() as u16;
+        level.boxes_on_target = self.best_boxes[..self.boxes].iter().filter(on_target).count() as u16;
         level.player = self.floor.cell[usize::from(self.best_player)];
     }
 
     /// Keeps the present position if it is better than all before.
     fn judge(&mut self, player: u16, swaps: u32) {
         let shows_targets = self.boxes_on_target == 0 && !self.floor.target[usize::from(player)];
-        let score = if shows_targets {
-            u64::from(swaps) * self.displacement as u64
-        } else {
-            0
-        };
+        let score = if shows_targets { u64::from(swaps) * self.displacement as u64 } else { 0 };
         if self.best_score.is_none_or(|best| score > best) {
             self.best_score = Some(score);
             self.best_boxes = self.box_of;

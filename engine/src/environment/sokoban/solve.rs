@@ -31,23 +31,12 @@ pub(super) fn solve(level: &Sokoban) -> Option<Vec<Direction>> {
     let floor = Floor::new(level);
     let boxes = usize::from(level.boxes);
     let alive = alive(&floor);
-    let start = Node {
-        boxes: floor.boxes(level),
-        player: floor.player(level) as u8,
-        direction: 0,
-        parent: 0,
-    };
-    if start.boxes[..boxes]
-        .iter()
-        .any(|&cell| !alive[usize::from(cell)])
-    {
+    let start = Node { boxes: floor.boxes(level), player: floor.player(level) as u8, direction: 0, parent: 0 };
+    if start.boxes[..boxes].iter().any(|&cell| !alive[usize::from(cell)]) {
         return None;
     }
     let mut visited = Visited::new(floor.len(), boxes);
-    visited.insert(
-        visited.boxes_key(&start.boxes[..boxes]),
-        start.player.into(),
-    );
+    visited.insert(visited.boxes_key(&start.boxes[..boxes]), start.player.into());
     let mut nodes = vec![start];
     let mut at = 0;
     while let Some(&node) = nodes.get(at) {
@@ -58,18 +47,12 @@ pub(super) fn solve(level: &Sokoban) -> Option<Vec<Direction>> {
             if next == NONE {
                 continue;
             }
-            let mut child = Node {
-                player: next as u8,
-                direction: direction as u8,
-                parent: at as u32,
-                ..node
-            };
+            let mut child = Node { player: next as u8, direction: direction as u8, parent: at as u32, ..node };
             let mut child_key = key;
             let mut solved = false;
             if let Some(pushed) = placed.iter().position(|&cell| u16::from(cell) == next) {
                 let beyond = floor.next[usize::from(next)][direction];
-                if beyond == NONE || !alive[usize::from(beyond)] || placed.contains(&(beyond as u8))
-                {
+                if beyond == NONE || !alive[usize::from(beyond)] || placed.contains(&(beyond as u8)) {
                     continue;
                 }
                 child.boxes[pushed] = beyond as u8;

@@ -10,35 +10,19 @@ use crate::{
 
 const EXAMPLE: &str = "#####\n#P__#\n#_XO#\n#___#\n#####";
 
-const FACTS: PromptFacts<'static> = PromptFacts {
-    max_actions: 10,
-    max_actions_per_turn: 2,
-    separator: "||",
-    answer_tag: "answer",
-};
+const FACTS: PromptFacts<'static> =
+    PromptFacts { max_actions: 10, max_actions_per_turn: 2, separator: "||", answer_tag: "answer" };
 
 fn seed(seed: u64) -> InstanceSeed {
-    InstanceSeed {
-        seed,
-        split: Split::Train,
-        attempt: 0,
-    }
+    InstanceSeed { seed, split: Split::Train, attempt: 0 }
 }
 
 fn one_box() -> SokobanConfig {
-    SokobanConfig {
-        num_boxes: 1,
-        ..SokobanConfig::default()
-    }
+    SokobanConfig { num_boxes: 1, ..SokobanConfig::default() }
 }
 
 fn two_boxes() -> SokobanConfig {
-    SokobanConfig {
-        dim_room: (8, 8),
-        num_boxes: 2,
-        search_depth: 10,
-        ..SokobanConfig::default()
-    }
+    SokobanConfig { dim_room: (8, 8), num_boxes: 2, search_depth: 10, ..SokobanConfig::default() }
 }
 
 fn example() -> (SokobanConfig, Sokoban) {
@@ -51,10 +35,7 @@ fn example() -> (SokobanConfig, Sokoban) {
 fn the_example_pays_ten_point_eight() {
     let (config, mut level) = example();
     let down = level.act(&config, Direction::Down);
-    assert_eq!(
-        (down.reward, down.done, down.effective),
-        (-0.1, false, true)
-    );
+    assert_eq!((down.reward, down.done, down.effective), (-0.1, false, true));
     let right = level.act(&config, Direction::Right);
     assert!((right.reward - 10.9).abs() < 1e-6 && right.done && right.success);
     assert!((down.reward + right.reward - 10.8).abs() < 1e-6);
@@ -73,10 +54,7 @@ fn a_blocked_move_costs_a_step_and_changes_nothing() {
 
 #[test]
 fn taking_a_box_off_its_target_costs_one() {
-    let config = SokobanConfig {
-        num_boxes: 2,
-        ..SokobanConfig::default()
-    };
+    let config = SokobanConfig { num_boxes: 2, ..SokobanConfig::default() };
     let mut level = Sokoban::from_grid(&config, "######\n#P√_O#\n#__X_#\n######").unwrap();
     let outcome = level.act(&config, Direction::Right);
     assert!((outcome.reward + 1.1).abs() < 1e-6);
@@ -94,10 +72,7 @@ fn the_last_allowed_step_ends_the_episode_unsolved() {
 
 #[test]
 fn two_boxes_in_a_row_and_the_edge_stop_a_push() {
-    let config = SokobanConfig {
-        num_boxes: 2,
-        ..SokobanConfig::default()
-    };
+    let config = SokobanConfig { num_boxes: 2, ..SokobanConfig::default() };
     let mut level = Sokoban::from_grid(&config, "PXXOO").unwrap();
     assert!(!level.act(&config, Direction::Right).effective);
     let mut level = Sokoban::from_grid(&one_box(), "OPX").unwrap();
@@ -149,67 +124,19 @@ fn the_instruction_quotes_the_effective_configuration() {
 fn impossible_configurations_are_refused_with_reasons() {
     let refused = |config: SokobanConfig, field: &str| {
         let problems = Sokoban::check(&config);
-        assert!(
-            problems.iter().any(|problem| problem.field == field),
-            "{field}: {problems:?}"
-        );
+        assert!(problems.iter().any(|problem| problem.field == field), "{field}: {problems:?}");
     };
     let base = one_box;
-    refused(
-        SokobanConfig {
-            dim_room: (2, 2),
-            ..base()
-        },
-        "dim_room",
-    );
-    refused(
-        SokobanConfig {
-            dim_room: (100, 100),
-            ..base()
-        },
-        "dim_room",
-    );
-    refused(
-        SokobanConfig {
-            num_boxes: 50,
-            ..base()
-        },
-        "num_boxes",
-    );
-    refused(
-        SokobanConfig {
-            num_boxes: 0,
-            ..base()
-        },
-        "num_boxes",
-    );
+    refused(SokobanConfig { dim_room: (2, 2), ..base() }, "dim_room");
+    refused(SokobanConfig { dim_room: (100, 100), ..base() }, "dim_room");
+    refused(SokobanConfig { num_boxes: 50, ..base() }, "num_boxes");
+    refused(SokobanConfig { num_boxes: 0, ..base() }, "num_boxes");
     // 14 boxes leave 2 of the 16 inner cells, which the digging walk hardly ever clears.
+    refused(SokobanConfig { num_boxes: 14, ..base() }, "num_boxes");
+    refused(SokobanConfig { dim_x: Some(7), ..base() }, "dim_x");
+    refused(SokobanConfig { search_depth: 1, ..base() }, "search_depth");
     refused(
-        SokobanConfig {
-            num_boxes: 14,
-            ..base()
-        },
-        "num_boxes",
-    );
-    refused(
-        SokobanConfig {
-            dim_x: Some(7),
-            ..base()
-        },
-        "dim_x",
-    );
-    refused(
-        SokobanConfig {
-            search_depth: 1,
-            ..base()
-        },
-        "search_depth",
-    );
-    refused(
-        SokobanConfig {
-            render_mode: crate::environment::render_mode::RenderMode::RgbArray,
-            ..base()
-        },
+        SokobanConfig { render_mode: crate::environment::render_mode::RenderMode::RgbArray, ..base() },
         "render_mode",
     );
     let mut same = base();
@@ -225,18 +152,14 @@ fn impossible_configurations_are_refused_with_reasons() {
 
 #[test]
 fn an_impossible_level_is_an_error_of_reset() {
-    let config = SokobanConfig {
-        dim_room: (2, 2),
-        ..one_box()
-    };
+    let config = SokobanConfig { dim_room: (2, 2), ..one_box() };
     let error = Sokoban::reset(&config, seed(1)).unwrap_err();
     assert!(error.to_string().contains("2 x 2"), "{error}");
 }
 
 #[test]
 fn both_dimensions_override_the_room() {
-    let config: SokobanConfig =
-        ron::from_str("(dim_x: Some(7), dim_y: Some(9), num_boxes: 1)").unwrap();
+    let config: SokobanConfig = ron::from_str("(dim_x: Some(7), dim_y: Some(9), num_boxes: 1)").unwrap();
     let level = Sokoban::reset(&config, seed(3)).unwrap();
     assert_eq!((level.shape().rows, level.shape().columns), (7, 9));
     assert!(ron::from_str::<SokobanConfig>("(num_box: 1)").is_err());
@@ -246,9 +169,7 @@ fn both_dimensions_override_the_room() {
 /// difference of two: `3 * sqrt(2 * n * p * (1 - p))`.
 #[test]
 fn levels_of_one_box_are_distributed_as_in_the_reference() {
-    const LENGTHS: [f64; 13] = [
-        0., 169., 455., 221., 294., 347., 221., 136., 84., 39., 21., 9., 2.,
-    ];
+    const LENGTHS: [f64; 13] = [0., 169., 455., 221., 294., 347., 221., 136., 84., 39., 21., 9., 2.];
     let config = one_box();
     let (mut counts, mut floor, mut on_target, mut total) = ([0.0_f64; 64], 0, 0, 0);
     let levels = (10_000..12_000).map(|at| Sokoban::reset(&config, seed(at)).unwrap());
@@ -311,13 +232,8 @@ fn levels_of_two_boxes_are_distributed_as_in_the_reference() {
 #[test]
 fn as_many_levels_differ_as_in_the_reference() {
     let config = one_box();
-    let hashes: HashSet<u64> = (10_000..11_600)
-        .map(|at| {
-            Sokoban::reset(&config, seed(at))
-                .unwrap()
-                .instance_hash(&config)
-        })
-        .collect();
+    let hashes: HashSet<u64> =
+        (10_000..11_600).map(|at| Sokoban::reset(&config, seed(at)).unwrap().instance_hash(&config)).collect();
     assert!(hashes.len().abs_diff(1388) < 60, "{}", hashes.len());
 }
 
@@ -336,10 +252,7 @@ const PINNED: (u64, u64) = (8_906_228_796_235_989_494, 15_988_971_526_807_316_02
 
 #[test]
 fn every_plan_solves_its_level() {
-    let three = SokobanConfig {
-        dim_room: (10, 10),
-        ..SokobanConfig::default()
-    };
+    let three = SokobanConfig { dim_room: (10, 10), ..SokobanConfig::default() };
     let mut dynamics = Stream::new(0, Purpose::Dynamics, &[]);
     for config in [one_box(), two_boxes(), three] {
         for at in 0..40 {
@@ -397,10 +310,7 @@ fn thoughts_are_short_and_speak_of_the_room() {
     for _ in 0..100 {
         seen.insert(level.thought(&config, "Down || Right", &mut stream));
     }
-    assert!(
-        seen.contains("box down right, target down right, walk down"),
-        "{seen:?}"
-    );
+    assert!(seen.contains("box down right, target down right, walk down"), "{seen:?}");
     assert_eq!(seen.len(), 4);
     for text in &seen {
         let words = text.split_whitespace().count();
