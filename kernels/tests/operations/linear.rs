@@ -3,8 +3,18 @@ use ragen_kernels::Backend;
 use crate::support::{Numbers, everywhere, same_bits};
 
 /// `(rows, inputs, outputs)`: one row, none, tiles and panels with every kind of edge.
-const SHAPES: &[(usize, usize, usize)] =
-    &[(0, 5, 7), (1, 1, 1), (1, 64, 33), (2, 17, 100), (3, 96, 31), (5, 128, 65), (7, 33, 32), (12, 40, 64), (13, 65, 97), (33, 70, 130)];
+const SHAPES: &[(usize, usize, usize)] = &[
+    (0, 5, 7),
+    (1, 1, 1),
+    (1, 64, 33),
+    (2, 17, 100),
+    (3, 96, 31),
+    (5, 128, 65),
+    (7, 33, 32),
+    (12, 40, 64),
+    (13, 65, 97),
+    (33, 70, 130),
+];
 
 /// A chain of `n` fused multiply-adds errs by at most `n · 2^-24 · Σ |a b|`, roughly; two more roundings follow it.
 #[track_caller]
@@ -126,7 +136,8 @@ fn gradients_are_the_sums_they_promise() {
         }
         for o in 0..outputs {
             for i in 0..inputs {
-                let chain = (0..rows).fold(old_dw[o * inputs + i], |sum, r| dy[r * outputs + o].mul_add(x[r * inputs + i], sum));
+                let chain = (0..rows)
+                    .fold(old_dw[o * inputs + i], |sum, r| dy[r * outputs + o].mul_add(x[r * inputs + i], sum));
                 assert_eq!(dw[o * inputs + i], chain, "{what}, output {o}, input {i}");
             }
             assert_eq!(db[o], (0..rows).fold(old_db[o], |sum, r| sum + dy[r * outputs + o]));

@@ -214,7 +214,8 @@ fn adamw_follows_the_paper() {
     let mut numbers = Numbers::new(10);
     let start = numbers.take(length, 1.0);
     let gradients: Vec<Vec<f32>> = (0..3).map(|_| numbers.take(length, 0.1)).collect();
-    let step = |step| AdamW { lr: 1e-2, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, step, gradient_scale: 0.5 };
+    let step =
+        |step| AdamW { lr: 1e-2, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, step, gradient_scale: 0.5 };
     let results = everywhere("adamw", |cpu| {
         let (mut p, mut m, mut v) = (start.clone(), vec![0.0; length], vec![0.0; length]);
         for (i, gradient) in gradients.iter().enumerate() {
@@ -242,7 +243,8 @@ fn adamw_follows_the_paper() {
 fn a_small_decay_is_not_lost() {
     let cpu = Cpu::new();
     let mut parameter = vec![1.0];
-    let step = AdamW { lr: 1e-6, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, step: 1, gradient_scale: 1.0 };
+    let step =
+        AdamW { lr: 1e-6, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, step: 1, gradient_scale: 1.0 };
     let (mut first, mut second) = (vec![0.0], vec![0.0]);
     cpu.adamw(&mut parameter, &vec![-1e-3], &mut first, &mut second, &step).unwrap();
     assert!(parameter[0] > 1.0 && parameter[0] < 1.0 + 1.2e-6);

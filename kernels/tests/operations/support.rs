@@ -52,7 +52,6 @@ pub trait Real:
     fn exp(self) -> Self;
     fn ln(self) -> Self;
     fn sqrt(self) -> Self;
-    fn wide(self) -> f64;
 }
 
 impl Real for f32 {
@@ -64,9 +63,6 @@ impl Real for f32 {
     }
     fn sqrt(self) -> Self {
         self.sqrt()
-    }
-    fn wide(self) -> f64 {
-        self.into()
     }
 }
 
@@ -80,9 +76,6 @@ impl Real for f64 {
     fn sqrt(self) -> Self {
         self.sqrt()
     }
-    fn wide(self) -> f64 {
-        self
-    }
 }
 
 pub fn sum<T: Real>(terms: impl Iterator<Item = T>) -> T {
@@ -95,9 +88,11 @@ pub fn close(what: &str, found: &[f32], plain: &[f32], exact: &[f64]) {
     assert_eq!(found.len(), exact.len(), "{what}");
     assert_eq!(plain.len(), exact.len(), "{what}");
     let worst = |values: &[f32]| {
-        values.iter().zip(exact).map(|(&value, &exact)| (f64::from(value) - exact).abs()).fold(0.0f64, |a, b| {
-            if b > a || b.is_nan() { b } else { a }
-        })
+        values
+            .iter()
+            .zip(exact)
+            .map(|(&value, &exact)| (f64::from(value) - exact).abs())
+            .fold(0.0f64, |a, b| if b > a || b.is_nan() { b } else { a })
     };
     let largest = exact.iter().fold(0.0f64, |a, b| a.max(b.abs()));
     let (ours, theirs) = (worst(found), worst(plain));
