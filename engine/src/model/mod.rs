@@ -24,6 +24,7 @@ mod template;
 mod tensors;
 mod token_bytes;
 mod tokenizer;
+mod verify;
 mod weights;
 mod workspace;
 
@@ -41,5 +42,6 @@ pub use template::{ChatPieces, ChatTemplate, ChatTokens, Segment, encode_segment
 pub use tensors::{Precision, TensorFile, TensorSpec, write_tensors};
 pub use token_bytes::{StreamDecoder, TokenBytes};
 pub use tokenizer::{TOKENIZER, TOKENIZER_CONFIG, Tokenizer};
+pub use verify::{Case, Report, verify_model, verify_model_on};
 pub use weights::{WeightOptions, Weights};
 pub use workspace::{Purpose as WorkspacePurpose, workspace_bytes};

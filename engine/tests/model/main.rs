@@ -1,0 +1,3 @@
+//! Behaviour of the model seen from outside.
+
+mod golden;
