@@ -161,15 +161,17 @@ impl ModelConfig {
     /// As [`ModelConfig::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ModelError> {
         let mut keys = Keys::parse(path, bytes)?;
-        let classes: Vec<String> =
-            keys.optional("architectures", |value| serde_json::from_value(value.clone()).ok(), "a list of names")?
-                .unwrap_or_default();
+        let classes: Vec<String> = keys
+            .optional("architectures", |value| serde_json::from_value(value.clone()).ok(), "a list of names")?
+            .unwrap_or_default();
         let model_type = keys.text("model_type")?;
-        let architecture =
-            Architecture::ALL.into_iter().find(|known| model_type.as_deref() == Some(known.model_type())).or_else(|| {
-                Architecture::ALL.into_iter().find(|known| {
-                    model_type.is_none() && classes.first().is_some_and(|class| class == known.class())
-                })
+        let architecture = Architecture::ALL
+            .into_iter()
+            .find(|known| model_type.as_deref() == Some(known.model_type()))
+            .or_else(|| {
+                Architecture::ALL
+                    .into_iter()
+                    .find(|known| model_type.is_none() && classes.first().is_some_and(|class| class == known.class()))
             });
         let Some(architecture) = architecture else {
             let found = model_type.or(classes.first().cloned()).unwrap_or_else(|| "nothing".into());

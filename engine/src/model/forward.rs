@@ -178,14 +178,22 @@ fn check_rows<B: Backend>(
 
 impl Followed {
     /// Checks that a backward pass fits the forward pass.
-    pub(crate) fn check(&self, rows: usize, version: u64, gradients: [&[f32]; 3], value_head: bool) -> Result<(), ModelError> {
+    pub(crate) fn check(
+        &self,
+        rows: usize,
+        version: u64,
+        gradients: [&[f32]; 3],
+        value_head: bool,
+    ) -> Result<(), ModelError> {
         let fail = |reason: String| Err(ModelError::argument("backward_rows", reason));
         if self.rows != rows || self.version != version {
             return fail("the batch or the weights are not those of the forward pass".into());
         }
         let scored = !self.targets.is_empty();
         let expected = [scored, scored, value_head];
-        for ((name, gradient), possible) in ["log-probability", "entropy", "value"].into_iter().zip(gradients).zip(expected) {
+        for ((name, gradient), possible) in
+            ["log-probability", "entropy", "value"].into_iter().zip(gradients).zip(expected)
+        {
             if gradient.is_empty() {
                 continue;
             }

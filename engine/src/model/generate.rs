@@ -37,7 +37,8 @@ impl GeneratorOptions {
     #[must_use]
     pub fn bytes(&self, config: &ModelConfig) -> u64 {
         let cache = self.blocks * KEY_BLOCK * 2 * config.key_width() * config.layers;
-        let per_token = 2 * config.hidden_size + super::layer::slot_floats(config) + super::layer::scratch_floats(config);
+        let per_token =
+            2 * config.hidden_size + super::layer::slot_floats(config) + super::layer::scratch_floats(config);
         let head = SAMPLED_ROWS * (2 * config.hidden_size + config.vocab_size);
         4 * (cache as u64 + (self.pass_tokens * per_token) as u64 + head as u64)
     }

@@ -62,11 +62,7 @@ pub(crate) struct Slot<B: Backend> {
 impl<B: Backend> Slot<B> {
     pub(crate) fn new(backend: &B, config: &ModelConfig, tokens: usize) -> Result<Self, ModelError> {
         let (queries, keys) = (tokens * config.query_width(), tokens * config.key_width());
-        let raw = if config.has_head_norms() {
-            Some((backend.zeros(queries)?, backend.zeros(keys)?))
-        } else {
-            None
-        };
+        let raw = if config.has_head_norms() { Some((backend.zeros(queries)?, backend.zeros(keys)?)) } else { None };
         Ok(Self {
             mid: backend.zeros(tokens * config.hidden_size)?,
             query: backend.zeros(queries)?,

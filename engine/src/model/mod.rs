@@ -6,6 +6,7 @@
 
 mod backward;
 mod block_pool;
+mod checkpoint;
 mod config;
 mod error;
 mod files;
@@ -19,6 +20,7 @@ mod pack;
 mod parameters;
 mod request;
 mod rope;
+mod score;
 mod stop;
 mod template;
 mod tensors;
@@ -38,6 +40,7 @@ pub use pack::{PackedBatch, pack};
 pub use parameters::{Parameter, ParameterList};
 pub use request::{Completion, Request, Sampling, StopRules};
 pub use rope::rope_table;
+pub use score::{ScoreRow, micro_batches};
 pub use template::{ChatPieces, ChatTemplate, ChatTokens, Segment, encode_segments};
 pub use tensors::{Precision, TensorFile, TensorSpec, write_tensors};
 pub use token_bytes::{StreamDecoder, TokenBytes};

@@ -109,11 +109,8 @@ impl ParameterList {
             });
         }
         let norm = builder.vector("model.norm.weight".into(), width);
-        let head = if config.tied {
-            embedding
-        } else {
-            builder.matrix("lm_head.weight".into(), config.vocab_size, width)
-        };
+        let head =
+            if config.tied { embedding } else { builder.matrix("lm_head.weight".into(), config.vocab_size, width) };
         let value_head = value_head.then(|| builder.projection("value_head", 1, width, true));
         Self { list: builder.list, embedding, layers, norm, head, value_head }
     }

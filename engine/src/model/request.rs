@@ -94,7 +94,9 @@ impl Request {
         let limit = weights.context().min(capacity);
         let (length, more) = (self.tokens.len(), self.max_new_tokens);
         if length.checked_add(more).is_none_or(|total| total > limit) {
-            return fail(format!("request {id}: {length} tokens and up to {more} new ones exceed the room for {limit}"));
+            return fail(format!(
+                "request {id}: {length} tokens and up to {more} new ones exceed the room for {limit}"
+            ));
         }
         let Sampling { temperature, top_p, min_p, .. } = self.sampling;
         if !(temperature.is_finite() && temperature > 0.0) {

@@ -44,9 +44,10 @@ mod tests {
     fn run(strings: &[&str], tokens: &[&str]) -> Option<(usize, u32)> {
         let strings: Vec<String> = strings.iter().map(|&text| text.to_owned()).collect();
         let mut matcher = StopMatcher::default();
-        tokens.iter().enumerate().find_map(|(index, token)| {
-            matcher.push(&strings, token.as_bytes()).map(|overshoot| (index, overshoot))
-        })
+        tokens
+            .iter()
+            .enumerate()
+            .find_map(|(index, token)| matcher.push(&strings, token.as_bytes()).map(|overshoot| (index, overshoot)))
     }
 
     #[test]

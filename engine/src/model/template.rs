@@ -149,8 +149,7 @@ impl ChatTemplate {
     /// Renders placeholders and returns what stands before, between and after them.
     fn split(&self, roles: &[&str], generation_prompt: bool) -> Result<Vec<String>, ModelError> {
         let marks: Vec<String> = (0..roles.len()).map(placeholder).collect();
-        let messages: Vec<(&str, &str)> =
-            roles.iter().zip(&marks).map(|(&role, mark)| (role, mark.as_str())).collect();
+        let messages: Vec<(&str, &str)> = roles.iter().zip(&marks).map(|(&role, mark)| (role, mark.as_str())).collect();
         let text = self.render(&messages, generation_prompt)?;
         let (mut texts, mut rest) = (Vec::new(), text.as_str());
         for (mark, role) in marks.iter().zip(roles) {
@@ -309,7 +308,11 @@ fn environment(source: &str) -> Result<Environment<'_>, Error> {
 fn to_json(value: minijinja::Value) -> Result<String, Error> {
     struct Python;
     impl serde_json::ser::Formatter for Python {
-        fn begin_array_value<W: std::io::Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
+        fn begin_array_value<W: std::io::Write + ?Sized>(
+            &mut self,
+            writer: &mut W,
+            first: bool,
+        ) -> std::io::Result<()> {
             if first { Ok(()) } else { writer.write_all(b", ") }
         }
         fn begin_object_key<W: std::io::Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {

@@ -89,7 +89,9 @@ impl TensorFile {
         file.read_exact(&mut word).map_err(failed)?;
         let header = u64::from_le_bytes(word);
         if header > HEADER_LIMIT || header > length - 8 {
-            return Err(broken(format!("cut short or no safetensors file: header of {header} bytes in {length} bytes")));
+            return Err(broken(format!(
+                "cut short or no safetensors file: header of {header} bytes in {length} bytes"
+            )));
         }
         let mut text = vec![0; header as usize];
         file.read_exact(&mut text).map_err(failed)?;

@@ -110,7 +110,9 @@ impl Tokenizer {
             return Err(broken(format!("end id {id} is not below the vocabulary's {}", bytes.len())));
         }
         if ends.is_empty() {
-            return Err(broken("no end token: neither the tokenizer nor the model's or generation's configuration names one".into()));
+            return Err(broken(
+                "no end token: neither the tokenizer nor the model's or generation's configuration names one".into(),
+            ));
         }
         let control_ids = controls.iter().map(|(id, _)| *id).collect();
         Ok(Self { control, text, bytes, controls, control_ids, end_ids: ends, names: config })
@@ -248,7 +250,8 @@ pub(crate) fn read_object(path: &Path) -> Result<Option<Value>, ModelError> {
     match std::fs::read(path) {
         Ok(bytes) => Keys::parse(path, &bytes)
             .and_then(|_| {
-                let broken = |error: serde_json::Error| ModelError::Format { path: path.to_owned(), reason: error.to_string() };
+                let broken =
+                    |error: serde_json::Error| ModelError::Format { path: path.to_owned(), reason: error.to_string() };
                 serde_json::from_slice(&bytes).map_err(broken)
             })
             .map(Some),

@@ -133,12 +133,7 @@ impl<B: Backend> Weights<B> {
     ///
     /// # Determinism
     /// A parameter's numbers depend on `seed` and its name alone.
-    pub fn random(
-        backend: Arc<B>,
-        config: ModelConfig,
-        options: WeightOptions,
-        seed: u64,
-    ) -> Result<Self, ModelError> {
+    pub fn random(backend: Arc<B>, config: ModelConfig, options: WeightOptions, seed: u64) -> Result<Self, ModelError> {
         Self::build(backend, config, options, |name, shape| {
             let count = shape.iter().product();
             if name.ends_with("norm.weight") {
@@ -147,8 +142,7 @@ impl<B: Backend> Weights<B> {
             if name.ends_with(".bias") || name.starts_with("value_head.") {
                 return Ok(vec![0.0; count]);
             }
-            let mut stream =
-                Stream::new(seed, Purpose::Initialisation, &[crate::random::hash_bytes(name.as_bytes())]);
+            let mut stream = Stream::new(seed, Purpose::Initialisation, &[crate::random::hash_bytes(name.as_bytes())]);
             Ok((0..count).map(|_| (INITIAL_DEVIATION * stream.normal()) as f32).collect())
         })
     }
@@ -279,8 +273,7 @@ impl<B: Backend> Weights<B> {
     /// # Errors
     /// What the device or the file system reports. Each file is either complete or as it was.
     pub fn save(&self, directory: &Path, precision: Precision) -> Result<(), ModelError> {
-        std::fs::create_dir_all(directory)
-            .map_err(|source| ModelError::File { path: directory.to_owned(), source })?;
+        std::fs::create_dir_all(directory).map_err(|source| ModelError::File { path: directory.to_owned(), source })?;
         let path = directory.join(CONFIG);
         let mut text = self.config.to_json();
         text["torch_dtype"] = if precision == Precision::F32 { "float32" } else { "bfloat16" }.into();

@@ -115,11 +115,8 @@ impl<B: Backend> Workspace<B> {
         });
         if self.purpose != Purpose::Inference {
             let (queries, keys) = (tokens * config.query_width(), tokens * config.key_width());
-            let raw = if config.has_head_norms() {
-                Some((backend.zeros(queries)?, backend.zeros(keys)?))
-            } else {
-                None
-            };
+            let raw =
+                if config.has_head_norms() { Some((backend.zeros(queries)?, backend.zeros(keys)?)) } else { None };
             self.backward = Some(BackwardRoom {
                 hidden: backend.zeros(tokens * width)?,
                 normed: backend.zeros(tokens * width)?,
@@ -150,9 +147,7 @@ pub fn workspace_bytes(config: &ModelConfig, purpose: Purpose, tokens: usize, se
     let (queries, keys) = (config.query_width(), config.key_width());
     let per_layer = if purpose == Purpose::Training { config.layers } else { 1 };
     let inputs = if purpose == Purpose::Inference { 2 } else { config.layers + 1 };
-    let mut per_token = inputs * width
-        + per_layer * (slot_floats(config) + 2 * keys)
-        + scratch_floats(config);
+    let mut per_token = inputs * width + per_layer * (slot_floats(config) + 2 * keys) + scratch_floats(config);
     let mut per_row = 2 * width + 4;
     if purpose != Purpose::Inference {
         let raw = if config.has_head_norms() { queries + keys } else { 0 };

@@ -1,3 +1,8 @@
 //! Behaviour of the model seen from outside.
 
+mod backward;
+mod common;
+mod generation;
 mod golden;
+mod resume;
+mod weight_files;

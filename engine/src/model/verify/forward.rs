@@ -6,8 +6,8 @@ use ragen_kernels::{Backend, KEY_BLOCK};
 
 use super::super::files::{CONFIG, WeightFiles};
 use super::super::{
-    Generator, GeneratorOptions, ModelConfig, ModelError, Network, PackedBatch, Request, Sampling, StopRules, WeightOptions,
-    Weights, pack,
+    Generator, GeneratorOptions, ModelConfig, ModelError, Network, PackedBatch, Request, Sampling, StopRules,
+    WeightOptions, Weights, pack,
 };
 use super::vectors::{Folder, difference, tensor};
 use super::{Report, TOLERANCE};
@@ -68,14 +68,7 @@ fn batches<B: Backend>(folder: &Folder, network: &mut Network<B>, report: &mut R
 }
 
 /// Difference of packed values from rows filled up to equal length; the last `cut` positions of a row are not compared.
-fn padded(
-    found: &[f32],
-    expected: &[f32],
-    rows: &[&[u32]],
-    columns: Option<&usize>,
-    width: usize,
-    cut: usize,
-) -> f64 {
+fn padded(found: &[f32], expected: &[f32], rows: &[&[u32]], columns: Option<&usize>, width: usize, cut: usize) -> f64 {
     let Some(&columns) = columns else { return f64::INFINITY };
     let (mut worst, mut start) = (0.0_f64, 0);
     for (row, tokens) in rows.iter().enumerate() {

@@ -33,17 +33,7 @@ pub(super) fn compare<B: Backend>(folder: &Folder, weights: Weights<B>, report: 
                 })
                 .collect();
             let (mut ids, mut logprobs, mut entropies) = ([0; ROWS], [0.0; ROWS], [0.0; ROWS]);
-            backend.sample(
-                &logits,
-                ROWS,
-                outputs,
-                outputs,
-                &[],
-                &choices,
-                &mut ids,
-                &mut logprobs,
-                &mut entropies,
-            )?;
+            backend.sample(&logits, ROWS, outputs, outputs, &[], &choices, &mut ids, &mut logprobs, &mut entropies)?;
             for id in ids {
                 counts[id as usize] += 1;
             }

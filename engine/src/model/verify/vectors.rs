@@ -126,11 +126,16 @@ impl Folder {
         for (holds, what) in [
             (train.clone().all(|(row, mask)| row.len() == mask.len() + 1), "train: a mask does not fit its row"),
             (cases.train.tokens.len() == cases.train.mask.len(), "train: rows and masks differ in number"),
-            (borders && span == (Some(&0), Some(&cases.packed.tokens.len())), "packed: cu_seqlens do not fit the tokens"),
             (
-                cases.sampling.cases.iter().all(|case| {
-                    case.position < cases.sampling.tokens.len() && case.ids.len() == case.probs.len()
-                }),
+                borders && span == (Some(&0), Some(&cases.packed.tokens.len())),
+                "packed: cu_seqlens do not fit the tokens",
+            ),
+            (
+                cases
+                    .sampling
+                    .cases
+                    .iter()
+                    .all(|case| case.position < cases.sampling.tokens.len() && case.ids.len() == case.probs.len()),
                 "sampling: a case does not fit the tokens",
             ),
             (
