@@ -5,4 +5,5 @@ mod common;
 mod generation;
 mod golden;
 mod resume;
+mod tokenizer;
 mod weight_files;
