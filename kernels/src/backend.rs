@@ -192,7 +192,6 @@ pub trait Backend: Send + Sync + 'static {
     /// Rotates pairs `(i, i + head_dim / 2)` of each of `heads` heads of row `r` by the angle of `positions[r]`, in place.
     ///
     /// `table`: `[max_position, head_dim]`, cosines then sines of a position. `inverse` turns back (the backward pass).
-    #[expect(clippy::too_many_arguments, reason = "array, table and their shape")]
     fn rope(
         &self,
         x: &mut Self::Buffer,

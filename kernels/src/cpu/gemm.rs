@@ -288,28 +288,28 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(
     unsafe {
         let mut sums = [[V::zero(); N]; M];
         if resume {
-            for m in 0..M {
-                for n in 0..N {
-                    sums[m][n] = V::load(out.add(m * stride + n * V::LANES));
+            for (m, sums) in sums.iter_mut().enumerate() {
+                for (n, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load(out.add(m * stride + n * V::LANES));
                 }
             }
         }
         for k in 0..depth {
             let (a, b) = (a.add(k * M), b.add(k * PANEL));
             let mut right = [V::zero(); N];
-            for n in 0..N {
-                right[n] = V::load(b.add(n * V::LANES));
+            for (n, right) in right.iter_mut().enumerate() {
+                *right = V::load(b.add(n * V::LANES));
             }
-            for m in 0..M {
+            for (m, sums) in sums.iter_mut().enumerate() {
                 let left = V::splat(a.add(m));
-                for n in 0..N {
-                    sums[m][n] = sums[m][n].fma(left, right[n]);
+                for (sum, &right) in sums.iter_mut().zip(&right) {
+                    *sum = sum.fma(left, right);
                 }
             }
         }
-        for m in 0..M {
-            for n in 0..N {
-                sums[m][n].store(out.add(m * stride + n * V::LANES));
+        for (m, sums) in sums.into_iter().enumerate() {
+            for (n, sum) in sums.into_iter().enumerate() {
+                sum.store(out.add(m * stride + n * V::LANES));
             }
         }
     }
