@@ -122,6 +122,32 @@ fn broken_headers_are_errors() {
     assert!(error_of(folder.path()).contains("model.safetensors: No such file"));
 }
 
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever happens to a file's bytes, opening and reading it ends with a value or an error.
+    #[test]
+    fn damaged_files_never_crash(changes in proptest::collection::vec((0..400_usize, 0..=255_u8), 1..6), cut in 0..2000_usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let header = r#"{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}}"#;
+        write_text(&path, header, &[0; 32]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (place, byte) in changes {
+            let length = bytes.len();
+            bytes[place % length] = byte;
+        }
+        bytes.truncate(cut.max(1));
+        std::fs::write(&path, bytes).unwrap();
+        if let Ok(mut file) = ragen::model::TensorFile::open(&path) {
+            for name in ["a", "b"] {
+                let shape = file.shape(name).unwrap_or_default();
+                let _ = file.read(name, &shape);
+            }
+        }
+    }
+}
+
 /// Splits a saved model into two shards with an index.
 fn shards() -> (tempfile::TempDir, Value) {
     let folder = saved();
