@@ -212,7 +212,7 @@ impl ModelConfig {
         refuse_windows(&mut keys, layers)?;
         let (rope_theta, rope_scaling) = rope(&mut keys)?;
         let rms_norm_eps = keys.number("rms_norm_eps")?.unwrap_or(1e-6);
-        if !(rms_norm_eps >= 0.0 && rms_norm_eps < 1.0) {
+        if !(0.0..1.0).contains(&rms_norm_eps) {
             return Err(keys.error("rms_norm_eps", format!("{rms_norm_eps} is not in 0..1")));
         }
         let config = Self {

@@ -6,6 +6,7 @@
 
 mod backward;
 mod block_pool;
+mod checkpoint;
 mod config;
 mod error;
 mod files;
@@ -19,12 +20,13 @@ mod pack;
 mod parameters;
 mod request;
 mod rope;
+mod score;
 mod stop;
 mod template;
 mod tensors;
 mod token_bytes;
 mod tokenizer;
-mod training_state;
+mod verify;
 mod weights;
 mod workspace;
 
@@ -38,9 +40,11 @@ pub use pack::{PackedBatch, pack};
 pub use parameters::{Parameter, ParameterList};
 pub use request::{Completion, Request, Sampling, StopRules};
 pub use rope::rope_table;
+pub use score::{ScoreRow, micro_batches};
 pub use template::{ChatPieces, ChatTemplate, ChatTokens, Segment, encode_segments};
 pub use tensors::{Precision, TensorFile, TensorSpec, write_tensors};
 pub use token_bytes::{StreamDecoder, TokenBytes};
 pub use tokenizer::{TOKENIZER, TOKENIZER_CONFIG, Tokenizer};
+pub use verify::{Case, Report, verify_model, verify_model_on};
 pub use weights::{WeightOptions, Weights};
 pub use workspace::{Purpose as WorkspacePurpose, workspace_bytes};

@@ -109,6 +109,22 @@ impl<B: Backend> Network<B> {
         backend.read(gradient, 0, &mut values)?;
         Ok(values)
     }
+
+    /// Replaces a gradient, as when gradients of several processes were added up.
+    ///
+    /// # Errors
+    /// A network that does not train, no such parameter, a wrong number of values, or what the device reports.
+    pub fn set_gradient(&mut self, place: usize, values: &[f32]) -> Result<(), ModelError> {
+        let optimizer = self.optimizer.as_mut().ok_or_else(|| not_trained("set_gradient"))?;
+        let backend = self.weights.backend();
+        match optimizer.gradients.get_mut(place) {
+            Some(gradient) if backend.length(gradient) == values.len() => Ok(backend.write(gradient, 0, values)?),
+            Some(_) => {
+                Err(ModelError::argument("set_gradient", format!("{} values for parameter {place}", values.len())))
+            }
+            None => Err(ModelError::argument("set_gradient", format!("there is no parameter {place}"))),
+        }
+    }
 }
 
 pub(crate) fn not_trained(call: &'static str) -> ModelError {

@@ -242,6 +242,10 @@ fn token_bytes(tokenizer: &tokenizers::Tokenizer) -> Result<TokenBytes, String> 
             None => token.chars().map(byte_of).collect::<Option<_>>().unwrap_or_else(|| token.into_bytes()),
         };
     }
+    // Otherwise some texts would lose bytes without a word.
+    if let Some(byte) = (0..=255_u8).find(|&byte| !table.iter().any(|token| *token == [byte])) {
+        return Err(format!("no token stands for the byte {byte:#04x}"));
+    }
     Ok(TokenBytes::new(table.iter().map(Vec::as_slice)))
 }
 

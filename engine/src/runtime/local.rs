@@ -299,10 +299,10 @@ impl<B: Backend> Runtime for LocalRuntime<B> {
     }
 
     fn save_training(&self, directory: &Path) -> Result<(), RuntimeError> {
-        self.actor.save_training(&directory.join("actor_training.safetensors"))?;
+        self.actor.save_optimizer(&directory.join("actor_optimizer.safetensors"))?;
         if let Some(critic) = &self.critic {
             critic.weights().save(&directory.join("critic"), Precision::F32)?;
-            critic.save_training(&directory.join("critic_training.safetensors"))?;
+            critic.save_optimizer(&directory.join("critic_optimizer.safetensors"))?;
         }
         if let Some(reference) = &self.reference {
             reference.weights().save(&directory.join("reference"), Precision::F32)?;
@@ -312,10 +312,10 @@ impl<B: Backend> Runtime for LocalRuntime<B> {
 
     fn restore(&mut self, directory: &Path) -> Result<(), RuntimeError> {
         self.actor.weights_mut().restore(directory)?;
-        self.actor.load_training(&directory.join("actor_training.safetensors"))?;
+        self.actor.load_optimizer(&directory.join("actor_optimizer.safetensors"))?;
         if let Some(critic) = &mut self.critic {
             critic.weights_mut().restore(&directory.join("critic"))?;
-            critic.load_training(&directory.join("critic_training.safetensors"))?;
+            critic.load_optimizer(&directory.join("critic_optimizer.safetensors"))?;
         }
         if directory.join("reference").exists() {
             self.freeze_reference()?;
