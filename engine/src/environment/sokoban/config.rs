@@ -89,7 +89,7 @@ pub struct SokobanSymbols {
     pub box_on_target: char,
     /// Box off the targets.
     #[serde(rename = "box")]
-    pub crate_: char,
+    pub box_off_target: char,
     /// Player on plain floor.
     pub player: char,
     /// Player on a target.
@@ -103,7 +103,7 @@ impl Default for SokobanSymbols {
             empty: '_',
             target: 'O',
             box_on_target: '√',
-            crate_: 'X',
+            box_off_target: 'X',
             player: 'P',
             player_on_target: 'S',
         }
@@ -118,7 +118,7 @@ impl SokobanSymbols {
             self.empty,
             self.target,
             self.box_on_target,
-            self.crate_,
+            self.box_off_target,
             self.player,
             self.player_on_target,
         ]

@@ -175,13 +175,14 @@ pub(super) fn thought(
         .boxes()
         .filter(|&cell| level.cells[cell] & TARGET == 0);
     let free = level.targets().filter(|&cell| level.cells[cell] & BOX == 0);
-    let (Some(crate_), Some(target)) = (shape.nearest(player, loose), shape.nearest(player, free))
+    let (Some(loose_box), Some(target)) =
+        (shape.nearest(player, loose), shape.nearest(player, free))
     else {
         return "every box is on a target".into();
     };
-    let to_box = shape.relation(player, crate_);
+    let to_box = shape.relation(player, loose_box);
     let to_target = shape.relation(player, target);
-    let box_to_target = shape.relation(crate_, target);
+    let box_to_target = shape.relation(loose_box, target);
     let direction = leading_direction(action, &config.action_lookup, &Direction::ALL);
     let pushes = direction
         .and_then(|direction| shape.neighbour(player, direction))
