@@ -87,7 +87,7 @@ fn ice(row: usize, column: usize) -> Colour {
     match row + column {
         9 | 10 if (2..9).contains(&row) => [236, 247, 255],
         21 if (9..14).contains(&row) => [236, 247, 255],
-        _ if (row * 5 + column * 3) % 23 == 0 => [204, 228, 246],
+        _ if (row * 5 + column * 3).is_multiple_of(23) => [204, 228, 246],
         _ => [216, 236, 250],
     }
 }

@@ -142,7 +142,7 @@ fn a_thousand_lakes_are_pinned() {
 }
 const PINNED: u64 = 4_196_602_264_810_136_974;
 
-/// On a corridor two cells wide with one hole the safe row is the lower one: from the start, `Down` first.
+/// Beside a hole, the best move is the one that cannot slip into it.
 #[test]
 fn the_expert_keeps_away_from_the_hole() {
     let config = FrozenLakeConfig { expert_horizon: 50, ..FrozenLakeConfig::default() };

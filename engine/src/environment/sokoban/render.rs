@@ -55,7 +55,7 @@ static SPRITES: LazyLock<[Sprite; CODES]> = LazyLock::new(|| {
 fn brick(row: usize, column: usize) -> Colour {
     let course = row / 4;
     let along = (column + 4 * (course % 2)) % 8;
-    let worn = (course * 5 + (column + 4 * (course % 2)) / 8 * 3) % 4 == 0;
+    let worn = (course * 5 + (column + 4 * (course % 2)) / 8 * 3).is_multiple_of(4);
     match (row % 4, along) {
         (3, _) | (_, 7) => [84, 62, 58],
         (0, _) => [206, 122, 92],
@@ -70,7 +70,7 @@ fn floor(row: usize, column: usize) -> Colour {
     match (row, column) {
         (15, _) | (_, 15) => [214, 206, 186],
         (0, _) | (_, 0) => [242, 236, 220],
-        _ if (row * 7 + column * 11) % 29 == 0 => [222, 214, 196],
+        _ if (row * row * 3 + column * 7).is_multiple_of(31) => [222, 214, 196],
         _ => [232, 225, 207],
     }
 }
@@ -108,12 +108,12 @@ const CRATE: [&str; SIDE] = [
     " kllllllllllllk ",
     " klffffffffffsk ",
     " klfkkkkkkkkfsk ",
-    " klfkffpppskfsk ",
-    " klfklffpspkfsk ",
-    " klfkplffppkfsk ",
-    " klfkpplffpkfsk ",
-    " klfkpsplffkfsk ",
-    " klfksppplfkfsk ",
+    " klfkllkpppkfsk ",
+    " klfklllkppkfsk ",
+    " klfkklllkpkfsk ",
+    " klfkpklllkkfsk ",
+    " klfkppklllkfsk ",
+    " klfkpppkllkfsk ",
     " klfkkkkkkkkfsk ",
     " klffffffffffsk ",
     " kssssssssssssk ",

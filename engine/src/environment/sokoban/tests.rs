@@ -101,7 +101,7 @@ fn coordinates_determine_the_room() {
 #[test]
 fn the_instruction_quotes_the_effective_configuration() {
     let mut config = one_box();
-    config.grid_vocab.crate_ = 'A';
+    config.grid_vocab.box_off_target = 'A';
     config.action_lookup[3] = "East".into();
     let text = Sokoban::instruction(&config, &FACTS);
     for part in [
@@ -166,7 +166,7 @@ fn both_dimensions_override_the_room() {
 }
 
 /// The figures of the reference over 2,000 seeds. Both sides are samples, so a count may be off by three standard errors of the
-/// difference of two: `3 * sqrt(2 * n * p * (1 - p))`.
+/// difference of two, `3 * sqrt(2 * n * p * (1 - p))`, and by three more because rare lengths are not normally distributed.
 #[test]
 fn levels_of_one_box_are_distributed_as_in_the_reference() {
     const LENGTHS: [f64; 13] = [0., 169., 455., 221., 294., 347., 221., 136., 84., 39., 21., 9., 2.];
@@ -270,6 +270,33 @@ fn every_plan_solves_its_level() {
     }
 }
 
+/// Compared with a search that knows nothing but the moves themselves.
+#[test]
+fn no_plan_is_longer_than_needed() {
+    for (config, count) in [(one_box(), 60), (two_boxes(), 10)] {
+        for at in 0..count {
+            let start = Sokoban::reset(&config, seed(at)).unwrap();
+            let mut seen = HashSet::from([start.layout_hash()]);
+            let mut ring = vec![start.clone()];
+            let mut length = 0;
+            while !ring.iter().any(Sokoban::is_solved) {
+                length += 1;
+                let mut next = Vec::new();
+                for level in &ring {
+                    for direction in Direction::ALL {
+                        let mut moved = level.clone();
+                        if moved.walk(direction) && seen.insert(moved.layout_hash()) {
+                            next.push(moved);
+                        }
+                    }
+                }
+                ring = next;
+            }
+            assert_eq!(start.solve().map(|plan| plan.len()), Some(length));
+        }
+    }
+}
+
 #[test]
 fn a_box_in_a_corner_has_no_plan() {
     let level = Sokoban::from_grid(&one_box(), "#####\n#X__#\n#_PO#\n#####").unwrap();
@@ -342,7 +369,7 @@ proptest! {
         let mut level = Sokoban::reset(&config, seed(at)).unwrap();
         for action in moves {
             let outcome = level.act(&config, Direction::ALL[action]);
-            prop_assert!((-1.1..=10.9).contains(&(outcome.reward - 1e-6)) || outcome.reward >= -1.100_001);
+            prop_assert!((-1.1001..10.9001).contains(&outcome.reward));
             prop_assert_eq!(level.boxes().count(), 2);
             let on_target = level.boxes().filter(|&cell| level.targets().any(|target| target == cell)).count();
             prop_assert_eq!(on_target, usize::from(level.boxes_on_target));
