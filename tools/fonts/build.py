@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the font data in engine/assets/fonts/ from the fonts as distributions ship them.
 
-    pip install fonttools pillow
+    pip install fonttools pillow unicodedata2
     python3 tools/fonts/build.py JETBRAINS_DIR UNIFONT_DIR
 
 JETBRAINS_DIR holds JetBrainsMono-Regular.ttf and JetBrainsMono-Bold.ttf (Debian: fonts-jetbrains-mono);
@@ -15,10 +15,10 @@ unifont.index  runs of neighbouring code points of one class: u32 first code poi
 
 import struct
 import sys
-import unicodedata
 import zlib
 from pathlib import Path
 
+import unicodedata2
 from fontTools import subset
 from fontTools.ttLib import TTFont
 from PIL import Image, ImageDraw, ImageFont
@@ -56,11 +56,11 @@ def read_bitmaps(path: Path) -> dict[int, tuple[int, bytes]]:
     glyphs = {}
     for code, name in names.items():
         character = chr(code)
-        if unicodedata.category(character) in ("Cc", "Cs", "Co") or code in INVISIBLE or 0xE0000 <= code:
+        if unicodedata2.category(character) in ("Cc", "Cs", "Co", "Cn") or code in INVISIBLE or 0xE0000 <= code:
             continue
         advance = widths[name][0] // unit
         left, _, right, _ = face.getbbox(character, mode="1", anchor="ls")
-        combining = advance == 0 or unicodedata.category(character) in ("Mn", "Me")
+        combining = advance == 0 or unicodedata2.category(character) in ("Mn", "Me")
         wide = left < -8 if advance == 0 else advance > 8
         cells = 2 if wide else 1
         canvas = Image.new("1", (8 * cells, 16))

@@ -217,7 +217,8 @@ fn bitmap_mask(run: &Run, character: char, face: Face) -> Mask {
             coverage.push((area * 255 / 64) as u8);
         }
     }
-    let above = (14 * face.cell / 8) as i32;
+    // One pixel lower than the font's own baseline: so CJK is centred on the taller vector letters.
+    let above = (13 * face.cell / 8) as i32;
     Mask {
         left: if run.combining { -(width as i32) } else { 0 },
         top: face.baseline() - above,

@@ -73,6 +73,8 @@ struct Chip {
     text: String,
     ink: Rgb<u8>,
     tint: Rgb<u8>,
+    /// Struck through.
+    struck: bool,
 }
 
 impl Chip {
@@ -84,6 +86,7 @@ impl Chip {
             text: text.into(),
             ink,
             tint,
+            struck: false,
         }
     }
 
@@ -101,6 +104,10 @@ impl Chip {
         canvas.fill_round(Area::new(x, y, width, CHIP), CHIP / 2, self.tint);
         let above = (CHIP - LABEL.line()) / 2;
         canvas.line(&self.line(), LABEL, x + 8, y + above as i32);
+        if self.struck {
+            let rule = Area::new(x + 6, y + CHIP as i32 / 2, width - 12, 1);
+            canvas.fill(rule, self.ink);
+        }
         width
     }
 }
@@ -115,7 +122,7 @@ enum Part {
 impl Part {
     fn height(&self) -> u32 {
         match self {
-            Self::Label(_) => LABEL.line() + 2,
+            Self::Label(_) => LABEL.line() + 3,
             Self::Lines(lines) => lines.len() as u32 * TEXT.line() + 10,
             Self::Chips(chips) => {
                 let rows = place_chips(chips).last().map_or(0, |(_, row)| row + 1);
@@ -333,15 +340,15 @@ fn verdict_chip(turn: &TurnRecord) -> Chip {
     }
 }
 
-/// Performed actions, then those that were not performed.
+/// Performed actions, then, struck through, those that were not performed.
 fn action_chips(turn: &TurnRecord) -> Vec<Chip> {
     let done = turn.executed_actions.len();
     let performed = turn.executed_actions.iter();
     let performed = performed.map(|action| Chip::new(action.as_str(), palette::INK, palette::PAGE));
     let dropped = turn.parsed_actions.iter().skip(done);
-    let dropped = dropped.map(|action| {
-        let text = format!("{} (not performed)", action);
-        Chip::new(text, palette::MUTED, palette::SUNKEN)
+    let dropped = dropped.map(|action| Chip {
+        struck: true,
+        ..Chip::new(action.as_str(), palette::MUTED, palette::SUNKEN)
     });
     let total = turn.parsed_actions.len().max(done);
     let mut chips: Vec<_> = performed.chain(dropped).take(ACTIONS).collect();
@@ -547,12 +554,12 @@ fn draw_totals(canvas: &mut Canvas, facts: &Metadata, right: i32, top: i32) -> i
 
 fn draw_legend(canvas: &mut Canvas, x: i32, y: i32, pieces: bool) {
     let mut flow = Flow::new(u32::MAX);
-    flow.push("environment", Style::plain(palette::ENVIRONMENT));
+    flow.push("environment text", Style::plain(palette::ENVIRONMENT));
     flow.push("   ", Style::plain(palette::INK));
-    flow.push("model", Style::plain(palette::MODEL));
+    flow.push("model text", Style::plain(palette::MODEL));
     if pieces {
         flow.push("   ", Style::plain(palette::INK));
-        flow.push("under the loss", Style::under_loss(palette::MODEL));
+        flow.push("tokens under the loss", Style::under_loss(palette::MODEL));
     }
     canvas.lines(&flow.finish(1), TEXT, x, y);
 }

@@ -75,6 +75,8 @@ pub(crate) struct Flow {
     columns: u32,
     done: Vec<Line>,
     line: Line,
+    /// The line is full and ended with a space; the next character starts a new one.
+    full: bool,
     /// Bytes pushed so far.
     position: usize,
 }
@@ -85,6 +87,7 @@ impl Flow {
             columns: columns.max(2),
             done: Vec::new(),
             line: Line::default(),
+            full: false,
             position: 0,
         }
     }
@@ -204,9 +207,14 @@ impl Flow {
     fn put(&mut self, character: char, cells: u32, style: Style, start: usize) {
         if self.line.width.saturating_add(cells) > self.columns {
             if character == ' ' {
+                self.full = true;
                 return;
             }
-            self.wrap(start);
+            if self.full {
+                self.break_line(start);
+            } else {
+                self.wrap(start);
+            }
         }
         self.line.glyphs.push(Glyph {
             character,
@@ -246,6 +254,7 @@ impl Flow {
             ..Line::default()
         };
         self.done.push(std::mem::replace(&mut self.line, next));
+        self.full = false;
     }
 }
 
@@ -398,6 +407,8 @@ mod tests {
     #[test]
     fn words_wrap_and_long_words_break() {
         assert_eq!(shown("go up now", 6, 9), ["go up ", "now"]);
+        assert_eq!(shown("go up  now", 5, 9), ["go up", "now"]);
+        assert_eq!(shown("go up \nnow", 5, 9), ["go up", "now"]);
         assert_eq!(shown("abcdefgh", 3, 9), ["abc", "def", "gh"]);
         assert_eq!(shown("你好世界", 5, 9), ["你好", "世界"]);
         assert_eq!(shown("a\n\nb\n", 5, 9), ["a", "", "b"]);
