@@ -58,8 +58,9 @@ pub fn save_png(image: &RgbImage, path: &Path) -> Result<(), RenderError> {
 
 fn encode_png(image: &RgbImage) -> Result<Vec<u8>, RenderError> {
     let (width, height) = image.dimensions();
+    // Flat areas repeat whole rows, which row filters would only disturb.
     let mut bytes = Vec::new();
-    PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, FilterType::Up)
+    PngEncoder::new_with_quality(&mut bytes, CompressionType::Level(3), FilterType::NoFilter)
         .write_image(image, width, height, ExtendedColorType::Rgb8)
         .map_err(|source| RenderError::Encode {
             width,

@@ -41,7 +41,7 @@ const GAP: u32 = 16;
 const PAD: u32 = 16;
 const PANEL_HEAD: u32 = 44;
 const CHIP: u32 = 22;
-const NARROWEST_PICTURE: u32 = 144;
+const NARROWEST_PICTURE: u32 = 96;
 const TITLE: Face = Face::bold(13);
 const HEADING: Face = Face::bold(9);
 const LABEL: Face = Face::SMALL;
@@ -167,9 +167,9 @@ fn place_chips(chips: &[Chip]) -> Vec<(u32, u32)> {
 struct Panel {
     title: String,
     chips: Vec<Chip>,
-    /// On the right of the panel's head: a large number and small print before it.
+    /// On the right of the panel's head: a large number, and facts in small print before it.
     reward: Option<f32>,
-    note: String,
+    note: Vec<String>,
     picture: RgbImage,
     parts: Vec<Part>,
 }
@@ -196,8 +196,13 @@ impl Panel {
             right -= 14;
         }
         let room = u32::try_from(right - x).unwrap_or(0) / LABEL.cell;
-        if room > 8 {
-            let note = Flow::single(&self.note, Style::plain(palette::MUTED), room);
+        // Where it is narrow, only the end of the note remains.
+        let notes = [
+            self.note.join(" · "),
+            self.note.last().cloned().unwrap_or_default(),
+        ];
+        let note = |text: &String| Flow::single(text, Style::plain(palette::MUTED), u32::MAX);
+        if let Some(note) = notes.iter().map(note).find(|note| note.width + 1 < room) {
             right -= (note.width * LABEL.cell) as i32;
             canvas.line(&note, LABEL, right, top + 3);
         }
@@ -278,7 +283,7 @@ fn collect_panels(record: &TrajectoryRecord, pictures: &[Picture]) -> Vec<Panel>
                 title: format!("… {} turns are not drawn …", grouped(skipped.len())),
                 chips: Vec::new(),
                 reward: None,
-                note: String::new(),
+                note: Vec::new(),
                 picture: RgbImage::new(0, 0),
                 parts: Vec::new(),
             });
@@ -295,7 +300,7 @@ fn collect_panels(record: &TrajectoryRecord, pictures: &[Picture]) -> Vec<Panel>
 fn turn_panel(turn: &TurnRecord, running: f32, picture: RgbImage) -> Panel {
     let mut chips = vec![verdict_chip(turn)];
     if turn.finish == Finish::Length {
-        let text = "cut at the token limit";
+        let text = "cut at the limit";
         chips.push(Chip::new(text, palette::WARN, palette::WARN_TINT));
     }
     if turn.penalty != 0.0 {
@@ -312,10 +317,9 @@ fn turn_panel(turn: &TurnRecord, running: f32, picture: RgbImage) -> Panel {
         parts.push(Part::Label("actions"));
         parts.push(Part::Chips(actions));
     }
-    let mut note = format!("return {}", signed(running));
+    let mut note = vec![format!("return {}", signed(running))];
     if turn.token_count > 0 {
-        let count = grouped(turn.token_count as usize);
-        note = format!("{count} tokens · {note}");
+        note.insert(0, format!("{} tokens", grouped(turn.token_count as usize)));
     }
     Panel {
         title: format!("Turn {}", turn.turn),
@@ -464,7 +468,7 @@ fn final_panel(record: &TrajectoryRecord, picture: RgbImage) -> Panel {
         title: "Final state".to_owned(),
         chips: vec![status_chip(facts.status)],
         reward: None,
-        note: String::new(),
+        note: Vec::new(),
         picture,
         parts,
     }

@@ -96,7 +96,7 @@ impl Flow {
     pub(crate) fn single(text: &str, style: Style, columns: u32) -> Line {
         let columns = columns.max(2);
         let first = text.split('\n').next().unwrap_or("");
-        let kept = head(first, columns as usize * 8);
+        let kept = head(first, (columns as usize).saturating_mul(8));
         // Wide enough to hold everything that is kept, so nothing wraps.
         let mut flow = Self::new(u32::MAX);
         flow.push(kept, style);
