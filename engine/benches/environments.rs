@@ -32,9 +32,7 @@ fn main() {
     let config = CountdownConfig::default();
     measure("countdown: reset", |at| Countdown::reset(&config, seed(at)));
     let countdown = Countdown::new(vec![44, 19, 35, 2], 96);
-    measure("countdown: answer", |_| {
-        countdown.clone().answer(&config, "44 + 19 + 35 - 2")
-    });
+    measure("countdown: answer", |_| countdown.clone().answer(&config, "44 + 19 + 35 - 2"));
 }
 
 fn sokoban() {
@@ -50,23 +48,16 @@ fn sokoban() {
         ("10x10, 3 boxes, depth 300", room(10, 3, 300)),
         ("10x10, 3 boxes, depth 30", room(10, 3, 30)),
     ] {
-        measure(&format!("sokoban {name}: generate"), |at| {
-            Sokoban::reset(&config, seed(at))
-        });
-        let levels: Vec<Sokoban> = (0..64)
-            .map(|at| Sokoban::reset(&config, seed(at)).expect("these rooms work"))
-            .collect();
-        measure(&format!("sokoban {name}: solve"), |at| {
-            levels[at as usize % levels.len()].solve()
-        });
+        measure(&format!("sokoban {name}: generate"), |at| Sokoban::reset(&config, seed(at)));
+        let levels: Vec<Sokoban> =
+            (0..64).map(|at| Sokoban::reset(&config, seed(at)).expect("these rooms work")).collect();
+        measure(&format!("sokoban {name}: solve"), |at| levels[at as usize % levels.len()].solve());
     }
     let mut config = room(6, 1, 300);
     config.max_steps = u32::MAX;
     let mut level = Sokoban::reset(&config, seed(0)).expect("the default works");
     let mut stream = dynamics();
-    measure("sokoban 6x6: step", |_| {
-        level.act(&config, Direction::ALL[stream.below(4)])
-    });
+    measure("sokoban 6x6: step", |_| level.act(&config, Direction::ALL[stream.below(4)]));
     let mut text = String::new();
     measure("sokoban 6x6: step and observe", |_| {
         let outcome = level.act(&config, Direction::ALL[stream.below(4)]);
@@ -79,9 +70,7 @@ fn sokoban() {
 
 fn frozen_lake() {
     let config = FrozenLakeConfig::default();
-    measure("frozen_lake 4x4: generate", |at| {
-        FrozenLake::reset(&config, seed(at))
-    });
+    measure("frozen_lake 4x4: generate", |at| FrozenLake::reset(&config, seed(at)));
     let start = FrozenLake::reset(&config, seed(0)).expect("the default works");
     let (mut lake, mut stream) = (start.clone(), dynamics());
     measure("frozen_lake 4x4: step", |at| {
@@ -120,11 +109,7 @@ fn measure<T>(name: &str, mut work: impl FnMut(u64) -> T) {
 }
 
 fn seed(seed: u64) -> InstanceSeed {
-    InstanceSeed {
-        seed,
-        split: Split::Train,
-        attempt: 0,
-    }
+    InstanceSeed { seed, split: Split::Train, attempt: 0 }
 }
 
 fn dynamics() -> Stream {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use ragen_kernels::Backend;
 
+use super::files::WeightFiles;
 use super::network::{Network, not_trained};
 use super::tensors::{Precision, TensorFile, TensorSpec, write_tensors};
-use super::files::WeightFiles;
 use super::{ModelError, Weights};
 
 const STEPS: &str = "steps";
@@ -77,4 +77,3 @@ impl<B: Backend> Weights<B> {
         Ok(())
     }
 }
-

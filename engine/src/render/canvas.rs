@@ -21,12 +21,7 @@ pub(crate) struct Area {
 
 impl Area {
     pub(crate) const fn new(x: i32, y: i32, width: u32, height: u32) -> Self {
-        Self {
-            x,
-            y,
-            width,
-            height,
-        }
+        Self { x, y, width, height }
     }
 
     /// The rectangle `by` pixels smaller on every side.
@@ -48,10 +43,7 @@ pub(crate) struct Canvas {
 
 impl Canvas {
     pub(crate) fn new(width: u32, height: u32, background: Rgb<u8>) -> Self {
-        Self {
-            image: RgbImage::from_pixel(width, height, background),
-            glyphs: HashMap::new(),
-        }
+        Self { image: RgbImage::from_pixel(width, height, background), glyphs: HashMap::new() }
     }
 
     pub(crate) fn into_image(self) -> RgbImage {
@@ -90,10 +82,7 @@ impl Canvas {
         let radius = radius.min(area.width / 2).min(area.height / 2);
         let (width, height) = (area.width as i32, area.height as i32);
         let r = radius as i32;
-        self.fill(
-            Area::new(area.x, area.y + r, area.width, (height - 2 * r) as u32),
-            colour,
-        );
+        self.fill(Area::new(area.x, area.y + r, area.width, (height - 2 * r) as u32), colour);
         for y in (0..r).chain(height - r..height).map(|row| area.y + row) {
             self.fill(Area::new(area.x + r, y, (width - 2 * r) as u32, 1), colour);
         }
@@ -112,14 +101,7 @@ impl Canvas {
     }
 
     /// A filled rectangle with round corners and a border.
-    pub(crate) fn panel(
-        &mut self,
-        area: Area,
-        radius: u32,
-        border: u32,
-        line: Rgb<u8>,
-        paper: Rgb<u8>,
-    ) {
+    pub(crate) fn panel(&mut self, area: Area, radius: u32, border: u32, line: Rgb<u8>, paper: Rgb<u8>) {
         self.fill_round(area, radius, line);
         self.fill_round(area.inset(border), radius.saturating_sub(border), paper);
     }
@@ -135,10 +117,7 @@ impl Canvas {
             return;
         }
         let key = (character, face);
-        let mask = self
-            .glyphs
-            .remove(&key)
-            .unwrap_or_else(|| font::rasterise(character, face));
+        let mask = self.glyphs.remove(&key).unwrap_or_else(|| font::rasterise(character, face));
         if mask.width > 0 {
             for (row, line) in (0..).zip(mask.coverage.chunks_exact(mask.width as usize)) {
                 for (column, &strength) in (0..).zip(line) {
@@ -163,10 +142,7 @@ impl Canvas {
             self.fill(rule, palette::LOSS_LINE);
         }
         for glyph in &line.glyphs {
-            let face = Face {
-                bold: face.bold || glyph.style.bold,
-                ..face
-            };
+            let face = Face { bold: face.bold || glyph.style.bold, ..face };
             let x = x + glyph.column as i32 * size;
             self.glyph(glyph.character, face, x, y, glyph.style.colour);
         }
@@ -183,15 +159,7 @@ impl Canvas {
     }
 
     /// Draws one unwrapped line of at most `columns` cells, with an ellipsis if it is longer; returns its width in pixels.
-    pub(crate) fn label(
-        &mut self,
-        text: &str,
-        face: Face,
-        x: i32,
-        y: i32,
-        colour: Rgb<u8>,
-        columns: u32,
-    ) -> u32 {
+    pub(crate) fn label(&mut self, text: &str, face: Face, x: i32, y: i32, colour: Rgb<u8>, columns: u32) -> u32 {
         let line = Flow::single(text, Style::plain(colour), columns);
         self.line(&line, face, x, y);
         line.width * face.cell

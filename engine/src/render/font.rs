@@ -8,17 +8,14 @@ use std::sync::LazyLock;
 use ab_glyph::{Font as _, FontRef, PxScale, point};
 
 static REGULAR: LazyLock<FontRef<'static>> = LazyLock::new(|| {
-    FontRef::try_from_slice(include_bytes!(
-        "../../assets/fonts/JetBrainsMono-Regular.ttf"
-    ))
-    .expect("the bundled font is valid")
+    FontRef::try_from_slice(include_bytes!("../../assets/fonts/JetBrainsMono-Regular.ttf"))
+        .expect("the bundled font is valid")
 });
 static BOLD: LazyLock<FontRef<'static>> = LazyLock::new(|| {
     FontRef::try_from_slice(include_bytes!("../../assets/fonts/JetBrainsMono-Bold.ttf"))
         .expect("the bundled font is valid")
 });
-static RUNS: LazyLock<Vec<Run>> =
-    LazyLock::new(|| read_runs(include_bytes!("../../assets/fonts/unifont.index")));
+static RUNS: LazyLock<Vec<Run>> = LazyLock::new(|| read_runs(include_bytes!("../../assets/fonts/unifont.index")));
 static BITMAPS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let packed = include_bytes!("../../assets/fonts/unifont.png");
     image::load_from_memory_with_format(packed, image::ImageFormat::Png)
@@ -158,22 +155,11 @@ pub(crate) fn rasterise(character: char, face: Face) -> Mask {
 }
 
 fn vector_mask(character: char, face: Face) -> Mask {
-    let font = if face.bold && BOLD.glyph_id(character).0 != 0 {
-        &*BOLD
-    } else {
-        &*REGULAR
-    };
+    let font = if face.bold && BOLD.glyph_id(character).0 != 0 { &*BOLD } else { &*REGULAR };
     let scale = PxScale::from(face.em() * (ASCENT + DESCENT));
-    let glyph = font
-        .glyph_id(character)
-        .with_scale_and_position(scale, point(0.0, face.baseline() as f32));
+    let glyph = font.glyph_id(character).with_scale_and_position(scale, point(0.0, face.baseline() as f32));
     let Some(outline) = font.outline_glyph(glyph) else {
-        return Mask {
-            left: 0,
-            top: 0,
-            width: 0,
-            coverage: Vec::new(),
-        };
+        return Mask { left: 0, top: 0, width: 0, coverage: Vec::new() };
     };
     let bounds = outline.px_bounds();
     let (width, height) = (bounds.width() as u32, bounds.height() as u32);
@@ -186,12 +172,7 @@ fn vector_mask(character: char, face: Face) -> Mask {
             *pixel = (lifted * 255.0).round() as u8;
         }
     });
-    Mask {
-        left: bounds.min.x as i32,
-        top: bounds.min.y as i32,
-        width,
-        coverage,
-    }
+    Mask { left: bounds.min.x as i32, top: bounds.min.y as i32, width, coverage }
 }
 
 fn bitmap_mask(run: &Run, character: char, face: Face) -> Mask {
@@ -219,12 +200,7 @@ fn bitmap_mask(run: &Run, character: char, face: Face) -> Mask {
     }
     // One pixel lower than the font's own baseline: so CJK is centred on the taller vector letters.
     let above = (13 * face.cell / 8) as i32;
-    Mask {
-        left: if run.combining { -(width as i32) } else { 0 },
-        top: face.baseline() - above,
-        width,
-        coverage,
-    }
+    Mask { left: if run.combining { -(width as i32) } else { 0 }, top: face.baseline() - above, width, coverage }
 }
 
 /// The source pixels under target pixel `target`, each with its share in eighths, when 8 source pixels become `cell` pixels.
@@ -239,12 +215,7 @@ fn overlaps(target: u32, cell: u32) -> impl Iterator<Item = (u32, u32)> {
 /// A pale block for code points without a glyph.
 fn placeholder(face: Face, cells: u32) -> Mask {
     let (width, height) = (face.cell * cells - 2, face.cell * 11 / 8);
-    Mask {
-        left: 1,
-        top: face.baseline() - height as i32,
-        width,
-        coverage: vec![70; (width * height) as usize],
-    }
+    Mask { left: 1, top: face.baseline() - height as i32, width, coverage: vec![70; (width * height) as usize] }
 }
 
 #[cfg(test)]
@@ -291,16 +262,9 @@ mod tests {
     #[test]
     fn resampling_keeps_the_whole_area() {
         for cell in 5..=30 {
-            let total: u32 = (0..cell)
-                .flat_map(|x| overlaps(x, cell))
-                .map(|(_, part)| part)
-                .sum();
+            let total: u32 = (0..cell).flat_map(|x| overlaps(x, cell)).map(|(_, part)| part).sum();
             assert_eq!(total, 8 * cell, "cell {cell}");
-            assert!(
-                (0..2 * cell)
-                    .flat_map(|x| overlaps(x, cell))
-                    .all(|(source, _)| source < 16)
-            );
+            assert!((0..2 * cell).flat_map(|x| overlaps(x, cell)).all(|(source, _)| source < 16));
         }
     }
 }

@@ -46,10 +46,7 @@ pub fn write_html(
     pictures: &[Vec<Picture>],
     directory: &Path,
 ) -> Result<Vec<PathBuf>, RenderError> {
-    fs::create_dir_all(directory).map_err(|source| RenderError::Write {
-        path: directory.to_owned(),
-        source,
-    })?;
+    fs::create_dir_all(directory).map_err(|source| RenderError::Write { path: directory.to_owned(), source })?;
     let mut paths = Vec::new();
     for (index, record) in records.iter().enumerate() {
         let pictures = pictures.get(index).map_or(&[][..], Vec::as_slice);
@@ -128,9 +125,7 @@ fn state(picture: Option<&Picture>, text: &str) -> Result<String, RenderError> {
             let data = base64(&encode_png(image)?);
             // Whole factors keep pixel art even.
             let width = image.width() * (240 / image.width().max(image.height())).max(1);
-            Ok(format!(
-                "<img width=\"{width}\" alt=\"state\" src=\"data:image/png;base64,{data}\">\n"
-            ))
+            Ok(format!("<img width=\"{width}\" alt=\"state\" src=\"data:image/png;base64,{data}\">\n"))
         }
         Some(Picture::Card { title, lines }) => {
             let mut html = format!("<div class=\"card\"><b>{}</b>", escape(title));
@@ -145,10 +140,7 @@ fn state(picture: Option<&Picture>, text: &str) -> Result<String, RenderError> {
             }
             Ok(html + "</div>\n")
         }
-        _ => Ok(format!(
-            "<pre class=\"state environment\">{}</pre>\n",
-            escape(text)
-        )),
+        _ => Ok(format!("<pre class=\"state environment\">{}</pre>\n", escape(text))),
     }
 }
 
@@ -198,9 +190,7 @@ mod tests {
 
     #[test]
     fn base64_matches_the_examples_of_rfc_4648() {
-        let cases = [
-            "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy",
-        ];
+        let cases = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
         for (length, expected) in cases.into_iter().enumerate() {
             assert_eq!(base64(&b"foobar"[..length]), expected);
         }
@@ -208,9 +198,6 @@ mod tests {
 
     #[test]
     fn markup_is_escaped() {
-        assert_eq!(
-            escape("<a href='\"'>&\u{1b}"),
-            "&lt;a href=&#39;&quot;&#39;&gt;&amp;␛"
-        );
+        assert_eq!(escape("<a href='\"'>&\u{1b}"), "&lt;a href=&#39;&quot;&#39;&gt;&amp;␛");
     }
 }

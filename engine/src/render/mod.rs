@@ -62,11 +62,7 @@ fn encode_png(image: &RgbImage) -> Result<Vec<u8>, RenderError> {
     let mut bytes = Vec::new();
     PngEncoder::new_with_quality(&mut bytes, CompressionType::Level(3), FilterType::NoFilter)
         .write_image(image, width, height, ExtendedColorType::Rgb8)
-        .map_err(|source| RenderError::Encode {
-            width,
-            height,
-            source,
-        })?;
+        .map_err(|source| RenderError::Encode { width, height, source })?;
     Ok(bytes)
 }
 
@@ -83,10 +79,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RenderError> {
     write().map_err(|source| {
         // Best effort: the error to report is the one that stopped the writing.
         let _ = fs::remove_file(&temporary);
-        RenderError::Write {
-            path: path.to_owned(),
-            source,
-        }
+        RenderError::Write { path: path.to_owned(), source }
     })
 }
 

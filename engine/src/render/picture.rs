@@ -48,17 +48,12 @@ fn fit(image: &RgbImage) -> RgbImage {
             u32::try_from(scaled).unwrap_or(u32::MAX).max(1)
         };
         let narrow = limit(height, LARGEST.0, width);
-        let (width, height) = if narrow <= LARGEST.1 {
-            (LARGEST.0, narrow)
-        } else {
-            (limit(width, LARGEST.1, height), LARGEST.1)
-        };
+        let (width, height) =
+            if narrow <= LARGEST.1 { (LARGEST.0, narrow) } else { (limit(width, LARGEST.1, height), LARGEST.1) };
         return imageops::thumbnail(image, width, height);
     }
     let factor = (COMFORTABLE / width.max(height)).max(1);
-    RgbImage::from_fn(width * factor, height * factor, |x, y| {
-        *image.get_pixel(x / factor, y / factor)
-    })
+    RgbImage::from_fn(width * factor, height * factor, |x, y| *image.get_pixel(x / factor, y / factor))
 }
 
 /// Draws a state that has no picture as text in a fixed-width block.
@@ -104,12 +99,7 @@ fn draw_card(title: &str, lines: &[CardLine]) -> RgbImage {
     let pad = 14;
     let top = heading.len() as u32 * Face::TEXT.line() + 18;
     let body: u32 = rows.iter().map(|row| row.height() + GAP).sum();
-    let height = top
-        + if rows.is_empty() {
-            0
-        } else {
-            body + 2 * pad - GAP
-        };
+    let height = top + if rows.is_empty() { 0 } else { body + 2 * pad - GAP };
 
     let mut canvas = Canvas::new(CARD_WIDTH, height, palette::PAPER);
     let whole = Area::new(0, 0, CARD_WIDTH, height);
@@ -183,10 +173,7 @@ fn arrange(lines: &[CardLine]) -> Vec<Row<'_>> {
             rows.extend(group.iter().map(|line| {
                 let columns = CARD_COLUMNS - if line.tone == Tone::Plain { 0 } else { 2 };
                 let mut flow = Flow::new(columns);
-                let style = Style {
-                    bold: line.tone != Tone::Plain,
-                    ..Style::plain(colours(line.tone).0)
-                };
+                let style = Style { bold: line.tone != Tone::Plain, ..Style::plain(colours(line.tone).0) };
                 flow.push_shortened(&line.text, style, 5);
                 Row::Bar(flow.finish(5), line)
             }));
@@ -236,10 +223,7 @@ mod tests {
 
     #[test]
     fn cards_of_any_content_have_a_bounded_size() {
-        let line = |text: &str| CardLine {
-            text: text.to_owned(),
-            tone: Tone::Bad,
-        };
+        let line = |text: &str| CardLine { text: text.to_owned(), tone: Tone::Bad };
         for lines in [
             vec![],
             vec![line("")],

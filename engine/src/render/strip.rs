@@ -13,9 +13,7 @@ use super::{
 };
 use crate::{
     environment::{Picture, Split},
-    record::{
-        EpisodeStatus, Finish, Metadata, Piece, TokenKind, TrajectoryRecord, TurnRecord, Verdict,
-    },
+    record::{EpisodeStatus, Finish, Metadata, Piece, TokenKind, TrajectoryRecord, TurnRecord, Verdict},
 };
 
 /// Largest width and height of a picture.
@@ -82,12 +80,7 @@ impl Chip {
     const COLUMNS: u32 = 40;
 
     fn new(text: impl Into<String>, ink: Rgb<u8>, tint: Rgb<u8>) -> Self {
-        Self {
-            text: text.into(),
-            ink,
-            tint,
-            struck: false,
-        }
+        Self { text: text.into(), ink, tint, struck: false }
     }
 
     fn line(&self) -> Line {
@@ -197,10 +190,7 @@ impl Panel {
         }
         let room = u32::try_from(right - x).unwrap_or(0) / LABEL.cell;
         // Where it is narrow, only the end of the note remains.
-        let notes = [
-            self.note.join(" · "),
-            self.note.last().cloned().unwrap_or_default(),
-        ];
+        let notes = [self.note.join(" · "), self.note.last().cloned().unwrap_or_default()];
         let note = |text: &String| Flow::single(text, Style::plain(palette::MUTED), u32::MAX);
         if let Some(note) = notes.iter().map(note).find(|note| note.width + 1 < room) {
             right -= (note.width * LABEL.cell) as i32;
@@ -238,9 +228,7 @@ impl Sheet {
             let rows = panels.chunks(columns as usize);
             rows.map(|row| row.iter().map(Panel::height).max().unwrap_or(0))
         };
-        let total = |columns: u32| {
-            Self::HEAD + heights(columns).map(|height| height + GAP).sum::<u32>() + MARGIN - GAP
-        };
+        let total = |columns: u32| Self::HEAD + heights(columns).map(|height| height + GAP).sum::<u32>() + MARGIN - GAP;
         let most = most.unwrap_or(1);
         let fits = |&columns: &u32| total(columns) <= LARGEST.min(page(columns) * 5 / 4);
         let columns = (1..=most).find(fits).unwrap_or(most);
@@ -254,22 +242,13 @@ impl Sheet {
             }
             y += (height + GAP) as i32;
         }
-        Self {
-            width: page(columns).min(LARGEST),
-            height: total(columns).min(LARGEST),
-            picture_width,
-            areas,
-        }
+        Self { width: page(columns).min(LARGEST), height: total(columns).min(LARGEST), picture_width, areas }
     }
 }
 
 fn collect_panels(record: &TrajectoryRecord, pictures: &[Picture]) -> Vec<Panel> {
     let turns = &record.turns;
-    let skipped = if turns.len() > FIRST_TURNS + LAST_TURNS {
-        FIRST_TURNS..turns.len() - LAST_TURNS
-    } else {
-        0..0
-    };
+    let skipped = if turns.len() > FIRST_TURNS + LAST_TURNS { FIRST_TURNS..turns.len() - LAST_TURNS } else { 0..0 };
     let state = |index: usize, text: &str| match pictures.get(index) {
         Some(picture) => draw_picture(picture),
         None => draw_state(text),
@@ -307,11 +286,7 @@ fn turn_panel(turn: &TurnRecord, running: f32, picture: RgbImage) -> Panel {
         let text = format!("penalty {}", signed(turn.penalty));
         chips.push(Chip::new(text, palette::BAD, palette::BAD_TINT));
     }
-    let mut parts = if turn.pieces.is_empty() {
-        spoken(turn)
-    } else {
-        vec![Part::Lines(exact(&turn.pieces))]
-    };
+    let mut parts = if turn.pieces.is_empty() { spoken(turn) } else { vec![Part::Lines(exact(&turn.pieces))] };
     let actions = action_chips(turn);
     if !actions.is_empty() {
         parts.push(Part::Label("actions"));
@@ -321,14 +296,7 @@ fn turn_panel(turn: &TurnRecord, running: f32, picture: RgbImage) -> Panel {
     if turn.token_count > 0 {
         note.insert(0, format!("{} tokens", grouped(turn.token_count as usize)));
     }
-    Panel {
-        title: format!("Turn {}", turn.turn),
-        chips,
-        reward: Some(turn.reward),
-        note,
-        picture,
-        parts,
-    }
+    Panel { title: format!("Turn {}", turn.turn), chips, reward: Some(turn.reward), note, picture, parts }
 }
 
 fn verdict_chip(turn: &TurnRecord) -> Chip {
@@ -350,10 +318,8 @@ fn action_chips(turn: &TurnRecord) -> Vec<Chip> {
     let performed = turn.executed_actions.iter();
     let performed = performed.map(|action| Chip::new(action.as_str(), palette::INK, palette::PAGE));
     let dropped = turn.parsed_actions.iter().skip(done);
-    let dropped = dropped.map(|action| Chip {
-        struck: true,
-        ..Chip::new(action.as_str(), palette::MUTED, palette::SUNKEN)
-    });
+    let dropped =
+        dropped.map(|action| Chip { struck: true, ..Chip::new(action.as_str(), palette::MUTED, palette::SUNKEN) });
     let total = turn.parsed_actions.len().max(done);
     let mut chips: Vec<_> = performed.chain(dropped).take(ACTIONS).collect();
     if total > ACTIONS {
@@ -378,11 +344,7 @@ fn spoken(turn: &TurnRecord) -> Vec<Part> {
     }
     if !turn.answer.trim().is_empty() {
         parts.push(Part::Label("answer"));
-        parts.push(lines(
-            &turn.answer,
-            Style::bold(palette::MODEL),
-            ANSWER_LINES,
-        ));
+        parts.push(lines(&turn.answer, Style::bold(palette::MODEL), ANSWER_LINES));
     }
     if parts.is_empty() && !turn.raw_response.is_empty() {
         parts.push(Part::Label("response"));
@@ -403,11 +365,8 @@ fn exact(pieces: &[Piece]) -> Vec<Line> {
             (run[0].kind, text)
         })
         .collect();
-    let skipped = if merged.len() > FIRST_PIECES + LAST_PIECES {
-        FIRST_PIECES..merged.len() - LAST_PIECES
-    } else {
-        0..0
-    };
+    let skipped =
+        if merged.len() > FIRST_PIECES + LAST_PIECES { FIRST_PIECES..merged.len() - LAST_PIECES } else { 0..0 };
     let mut flow = Flow::new(COLUMNS);
     for (index, (kind, text)) in merged.iter().enumerate() {
         if index == skipped.start && !skipped.is_empty() {
@@ -528,21 +487,13 @@ fn draw_header(canvas: &mut Canvas, record: &TrajectoryRecord, width: u32) {
 
 /// Draws the totals up to `right`; returns the left edge.
 fn draw_totals(canvas: &mut Canvas, facts: &Metadata, right: i32, top: i32) -> i32 {
-    let neutral_penalty = if facts.penalty == 0.0 {
-        palette::MUTED
-    } else {
-        palette::BAD
-    };
+    let neutral_penalty = if facts.penalty == 0.0 { palette::MUTED } else { palette::BAD };
     let tokens = grouped(facts.token_count as usize);
     let mut right = right;
     for (name, value, colour) in [
         ("tokens", tokens, palette::INK),
         ("penalty", signed(facts.penalty), neutral_penalty),
-        (
-            "return",
-            signed(facts.episode_return),
-            gain_colour(facts.episode_return),
-        ),
+        ("return", signed(facts.episode_return), gain_colour(facts.episode_return)),
     ] {
         let face = Face::bold(11);
         let value = Flow::single(&value, Style::bold(colour), 12);

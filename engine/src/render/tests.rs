@@ -5,10 +5,7 @@ use serde_json::{Map, Value};
 use super::*;
 use crate::{
     environment::{CardLine, Picture, Split, Tone},
-    record::{
-        EpisodeStatus, Finish, Metadata, Piece, SCHEMA, TokenKind, TrajectoryRecord, TurnRecord,
-        Verdict,
-    },
+    record::{EpisodeStatus, Finish, Metadata, Piece, SCHEMA, TokenKind, TrajectoryRecord, TurnRecord, Verdict},
 };
 
 fn turn(number: u32) -> TurnRecord {
@@ -17,8 +14,7 @@ fn turn(number: u32) -> TurnRecord {
         state: "######\n#___O#\n#__XP#\n#____#\n#____#\n######".to_owned(),
         prompt_messages: Vec::new(),
         raw_response: "<think>Push the box.</think><answer>Left || Up</answer>".to_owned(),
-        thought: "The box stands left of me and the target is above it, so I walk around it first."
-            .to_owned(),
+        thought: "The box stands left of me and the target is above it, so I walk around it first.".to_owned(),
         answer: "Left || Up".to_owned(),
         verdict: Verdict::Actions,
         finish: Finish::EndOfTurn,
@@ -69,17 +65,11 @@ fn record(turns: Vec<TurnRecord>) -> TrajectoryRecord {
 }
 
 fn pieces() -> Vec<Piece> {
-    let piece = |kind, text: &str| Piece {
-        kind,
-        text: text.to_owned(),
-    };
+    let piece = |kind, text: &str| Piece { kind, text: text.to_owned() };
     vec![
         piece(TokenKind::Prompt, "<|im_start|>user\nState: …\n"),
         piece(TokenKind::Forced, "<think>"),
-        piece(
-            TokenKind::Sampled,
-            "你好 push 🧊 up</think><answer>Up</answer>",
-        ),
+        piece(TokenKind::Sampled, "你好 push 🧊 up</think><answer>Up</answer>"),
     ]
 }
 
@@ -158,14 +148,9 @@ fn sizes_are_bounded_whatever_the_length() {
 
 #[test]
 fn cards_and_pictures_stand_in_for_the_state() {
-    let lines = [Tone::Plain, Tone::Chosen, Tone::Good, Tone::Bad].map(|tone| CardLine {
-        text: "Phoenix arm".to_owned(),
-        tone,
-    });
-    let card = Picture::Card {
-        title: "Bandit".to_owned(),
-        lines: lines.to_vec(),
-    };
+    let lines = [Tone::Plain, Tone::Chosen, Tone::Good, Tone::Bad]
+        .map(|tone| CardLine { text: "Phoenix arm".to_owned(), tone });
+    let card = Picture::Card { title: "Bandit".to_owned(), lines: lines.to_vec() };
     let board = Picture::Image(RgbImage::from_pixel(6, 6, Rgb([1, 2, 3])));
     let image = draw_trajectory(&record(vec![turn(1)]), &[card, board]);
     assert_eq!(count(&image, Rgb([1, 2, 3])), 240 * 240);

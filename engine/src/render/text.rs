@@ -24,25 +24,15 @@ pub(crate) struct Style {
 
 impl Style {
     pub(crate) const fn plain(colour: Rgb<u8>) -> Self {
-        Self {
-            colour,
-            bold: false,
-            under_loss: false,
-        }
+        Self { colour, bold: false, under_loss: false }
     }
 
     pub(crate) const fn bold(colour: Rgb<u8>) -> Self {
-        Self {
-            bold: true,
-            ..Self::plain(colour)
-        }
+        Self { bold: true, ..Self::plain(colour) }
     }
 
     pub(crate) const fn under_loss(colour: Rgb<u8>) -> Self {
-        Self {
-            under_loss: true,
-            ..Self::plain(colour)
-        }
+        Self { under_loss: true, ..Self::plain(colour) }
     }
 }
 
@@ -83,13 +73,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(columns: u32) -> Self {
-        Self {
-            columns: columns.max(2),
-            done: Vec::new(),
-            line: Line::default(),
-            full: false,
-            position: 0,
-        }
+        Self { columns: columns.max(2), done: Vec::new(), line: Line::default(), full: false, position: 0 }
     }
 
     /// Lays `text` out as one line of at most `columns` cells, with an ellipsis if it is longer.
@@ -108,13 +92,7 @@ impl Flow {
                     None => 0,
                 };
             }
-            line.glyphs.push(Glyph {
-                character: ELLIPSIS,
-                column: line.width,
-                cells: 1,
-                style,
-                start: kept.len(),
-            });
+            line.glyphs.push(Glyph { character: ELLIPSIS, column: line.width, cells: 1, style, start: kept.len() });
             line.width += 1;
         }
         line
@@ -149,11 +127,7 @@ impl Flow {
 
     /// Appends text with its middle left out if it would take more than `max_lines` lines.
     pub(crate) fn push_shortened(&mut self, text: &str, style: Style, max_lines: usize) {
-        let Excerpt {
-            head,
-            omitted,
-            tail,
-        } = shorten(text, self.columns, max_lines);
+        let Excerpt { head, omitted, tail } = shorten(text, self.columns, max_lines);
         self.push(head, style);
         if omitted > 0 {
             if self.line.width > 0 {
@@ -185,8 +159,7 @@ impl Flow {
     /// Emoji skin tones belong to the emoji before them.
     fn is_skin_tone(&self, character: char) -> bool {
         let follows_emoji = |last: &Glyph| last.cells == 2 && last.character > '\u{2600}';
-        matches!(character, '\u{1F3FB}'..='\u{1F3FF}')
-            && self.line.glyphs.last().is_some_and(follows_emoji)
+        matches!(character, '\u{1F3FB}'..='\u{1F3FF}') && self.line.glyphs.last().is_some_and(follows_emoji)
     }
 
     fn put_mark(&mut self, character: char, style: Style, start: usize) {
@@ -194,13 +167,7 @@ impl Flow {
         let stacked = marks.take(MARKS).filter(|glyph| glyph.cells == 0).count();
         if stacked < MARKS && self.line.width > 0 {
             let column = self.line.width;
-            self.line.glyphs.push(Glyph {
-                character,
-                column,
-                cells: 0,
-                style,
-                start,
-            });
+            self.line.glyphs.push(Glyph { character, column, cells: 0, style, start });
         }
     }
 
@@ -216,13 +183,7 @@ impl Flow {
                 self.wrap(start);
             }
         }
-        self.line.glyphs.push(Glyph {
-            character,
-            column: self.line.width,
-            cells,
-            style,
-            start,
-        });
+        self.line.glyphs.push(Glyph { character, column: self.line.width, cells, style, start });
         self.line.width += cells;
     }
 
@@ -240,19 +201,11 @@ impl Flow {
         self.line.width = left;
         self.break_line(start);
         self.line.width = width;
-        self.line
-            .glyphs
-            .extend(moved.into_iter().map(|glyph| Glyph {
-                column: glyph.column - left,
-                ..glyph
-            }));
+        self.line.glyphs.extend(moved.into_iter().map(|glyph| Glyph { column: glyph.column - left, ..glyph }));
     }
 
     fn break_line(&mut self, next_start: usize) {
-        let next = Line {
-            start: next_start,
-            ..Line::default()
-        };
+        let next = Line { start: next_start, ..Line::default() };
         self.done.push(std::mem::replace(&mut self.line, next));
         self.full = false;
     }
@@ -273,11 +226,7 @@ pub(crate) fn shorten(text: &str, columns: u32, max_lines: usize) -> Excerpt<'_>
     let (first, last) = shares(max_lines);
     // What more than fills the lines, so that the length of the text does not matter.
     let budget = max_lines * columns as usize * 4;
-    let (before, after) = if text.len() > 2 * budget {
-        (head(text, budget), tail(text, budget))
-    } else {
-        (text, text)
-    };
+    let (before, after) = if text.len() > 2 * budget { (head(text, budget), tail(text, budget)) } else { (text, text) };
     let starts = |text: &str| {
         let mut flow = Flow::new(columns);
         flow.push(text, Style::plain(palette::INK));
@@ -285,11 +234,7 @@ pub(crate) fn shorten(text: &str, columns: u32, max_lines: usize) -> Excerpt<'_>
     };
     let lines = starts(before);
     if before.len() == text.len() && lines.len() <= max_lines {
-        return Excerpt {
-            head: text,
-            omitted: 0,
-            tail: "",
-        };
+        return Excerpt { head: text, omitted: 0, tail: "" };
     }
     let head_end = lines.get(first).map_or(before.len(), |line| line.start);
     let lines = starts(after);
@@ -362,11 +307,7 @@ pub(crate) fn number(value: f32) -> String {
     }
     let size = value.abs();
     let mut text = String::new();
-    let printed = if size >= 1e7 {
-        write!(text, "{size:.2e}")
-    } else {
-        write!(text, "{size:.3}")
-    };
+    let printed = if size >= 1e7 { write!(text, "{size:.2e}") } else { write!(text, "{size:.3}") };
     debug_assert!(printed.is_ok(), "writing to a string does not fail");
     if size < 1e7 {
         while text.ends_with('0') && !text.ends_with(".0") {
@@ -383,11 +324,7 @@ pub(crate) fn number(value: f32) -> String {
 /// [`number`] with a plus sign on gains.
 pub(crate) fn signed(value: f32) -> String {
     let text = number(value);
-    if value > 0.0 && text != "0.0" {
-        format!("+{text}")
-    } else {
-        text
-    }
+    if value > 0.0 && text != "0.0" { format!("+{text}") } else { text }
 }
 
 #[cfg(test)]
@@ -424,10 +361,7 @@ mod tests {
 
     #[test]
     fn the_middle_of_long_text_is_left_out() {
-        assert_eq!(
-            shown("1\n2\n3\n4\n5\n6", 20, 4),
-            ["1", "2", "… 3 lines …", "6"]
-        );
+        assert_eq!(shown("1\n2\n3\n4\n5\n6", 20, 4), ["1", "2", "… 3 lines …", "6"]);
         let line = Flow::single("abcdefgh", PLAIN, 4);
         assert_eq!((line.width, line.glyphs.len()), (4, 4));
         assert_eq!(Flow::single("abcd", PLAIN, 4).glyphs.len(), 4);

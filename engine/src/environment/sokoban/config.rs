@@ -146,37 +146,19 @@ impl SokobanConfig {
     pub(super) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut problem = |field: &str, reason: String| {
-            problems.push(ConfigProblem {
-                field: field.into(),
-                reason,
-            });
+            problems.push(ConfigProblem { field: field.into(), reason });
         };
         if self.dim_x.is_some() != self.dim_y.is_some() {
-            let (given, missing) = if self.dim_x.is_some() {
-                ("dim_x", "dim_y")
-            } else {
-                ("dim_y", "dim_x")
-            };
-            problem(
-                given,
-                format!("`{given}` counts only together with `{missing}`; give both or `dim_room`"),
-            );
+            let (given, missing) = if self.dim_x.is_some() { ("dim_x", "dim_y") } else { ("dim_y", "dim_x") };
+            problem(given, format!("`{given}` counts only together with `{missing}`; give both or `dim_room`"));
         }
         let Shape { rows, columns } = self.shape();
-        let field = if self.dim_x.and(self.dim_y).is_some() {
-            "dim_x"
-        } else {
-            "dim_room"
-        };
-        let interior = rows
-            .saturating_sub(2)
-            .saturating_mul(columns.saturating_sub(2));
+        let field = if self.dim_x.and(self.dim_y).is_some() { "dim_x" } else { "dim_room" };
+        let interior = rows.saturating_sub(2).saturating_mul(columns.saturating_sub(2));
         if rows.saturating_mul(columns) > MAX_CELLS {
             problem(
                 field,
-                format!(
-                    "a room of {rows} x {columns} is too large; at most {MAX_CELLS} cells, e.g. (16, 16)"
-                ),
+                format!("a room of {rows} x {columns} is too large; at most {MAX_CELLS} cells, e.g. (16, 16)"),
             );
         } else if interior < 3 {
             problem(
@@ -208,17 +190,11 @@ impl SokobanConfig {
         if self.search_depth < 3 {
             problem(
                 "search_depth",
-                format!(
-                    "a search of depth {} moves no box; use at least 3, better 30 or more",
-                    self.search_depth
-                ),
+                format!("a search of depth {} moves no box; use at least 3, better 30 or more", self.search_depth),
             );
         }
         if !(1..=64).contains(&self.picture_scale) {
-            problem(
-                "picture_scale",
-                format!("{} is not within 1 to 64", self.picture_scale),
-            );
+            problem("picture_scale", format!("{} is not within 1 to 64", self.picture_scale));
         }
         problems.extend(self.render_mode.problem());
         check_symbols(&self.grid_vocab.meanings(), &mut problems);

@@ -8,8 +8,8 @@ use crate::{
     environment::{
         ConfigProblem, PromptFacts,
         grid::{
-            COORDINATES_TITLE, Direction, MAP_TITLE, ObservationFormat, explain_coordinates,
-            explain_moves, leading_direction, legend, write_cells, write_runs, write_size,
+            COORDINATES_TITLE, Direction, MAP_TITLE, ObservationFormat, explain_coordinates, explain_moves,
+            leading_direction, legend, write_cells, write_runs, write_size,
         },
     },
     random::Stream,
@@ -72,28 +72,19 @@ impl Sokoban {
     /// Says what is wrong with the drawing: unknown symbols, ragged rows, other than one player, or unequal numbers of boxes
     /// and targets.
     pub fn from_grid(config: &SokobanConfig, text: &str) -> Result<Self, ConfigProblem> {
-        let problem = |reason: String| ConfigProblem {
-            field: "grid".into(),
-            reason,
-        };
+        let problem = |reason: String| ConfigProblem { field: "grid".into(), reason };
         let lines: Vec<&str> = text.lines().collect();
         let columns = lines.first().map_or(0, |line| line.chars().count());
         let area = lines.len().saturating_mul(columns);
         if area == 0 || area > MAX_CELLS {
-            return Err(problem(format!(
-                "{} x {columns} cells; a room has 1 to {MAX_CELLS}",
-                lines.len()
-            )));
+            return Err(problem(format!("{} x {columns} cells; a room has 1 to {MAX_CELLS}", lines.len())));
         }
         let symbols = config.grid_vocab.by_code();
         let mut cells = [WALL; MAX_CELLS];
         let mut player = None;
         for (row, line) in lines.iter().enumerate() {
             if line.chars().count() != columns {
-                return Err(problem(format!(
-                    "row {row} has {} cells, the first row {columns}",
-                    line.chars().count()
-                )));
+                return Err(problem(format!("row {row} has {} cells, the first row {columns}", line.chars().count())));
             }
             for (column, symbol) in line.chars().enumerate() {
                 let cell = row * columns + column;
@@ -148,10 +139,7 @@ pub(super) fn instruction(config: &SokobanConfig, facts: &PromptFacts<'_>) -> St
         facts.example(&[right, right, up])
     );
     if config.observation_format != ObservationFormat::Coord {
-        text.push_str(&format!(
-            " Symbols: {}.",
-            legend(&config.grid_vocab.meanings())
-        ));
+        text.push_str(&format!(" Symbols: {}.", legend(&config.grid_vocab.meanings())));
     }
     if config.observation_format != ObservationFormat::Grid {
         text.push(' ');
@@ -163,21 +151,12 @@ pub(super) fn instruction(config: &SokobanConfig, facts: &PromptFacts<'_>) -> St
 }
 
 /// A few true words about the nearest box and target.
-pub(super) fn thought(
-    level: &Sokoban,
-    config: &SokobanConfig,
-    action: &str,
-    stream: &mut Stream,
-) -> String {
+pub(super) fn thought(level: &Sokoban, config: &SokobanConfig, action: &str, stream: &mut Stream) -> String {
     let shape = level.shape();
     let player = level.player();
-    let loose = level
-        .boxes()
-        .filter(|&cell| level.cells[cell] & TARGET == 0);
+    let loose = level.boxes().filter(|&cell| level.cells[cell] & TARGET == 0);
     let free = level.targets().filter(|&cell| level.cells[cell] & BOX == 0);
-    let (Some(loose_box), Some(target)) =
-        (shape.nearest(player, loose), shape.nearest(player, free))
-    else {
+    let (Some(loose_box), Some(target)) = (shape.nearest(player, loose), shape.nearest(player, free)) else {
         return "every box is on a target".into();
     };
     let to_box = shape.relation(player, loose_box);
