@@ -12,3 +12,8 @@ pub mod prompt;
 pub mod random;
 pub mod record;
 pub mod render;
+pub mod run;
+pub mod runtime;
+pub mod tokens;
+pub mod warmup;
+pub mod world;
