@@ -1,5 +1,6 @@
 //! A data-oriented engine that trains reasoning agents over many turns.
 
+pub mod algorithm;
 pub mod environment;
 pub mod random;
 pub mod record;

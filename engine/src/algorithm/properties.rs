@@ -1,0 +1,1 @@
+//! Properties over random inputs that hold for every batch.
