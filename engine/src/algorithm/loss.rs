@@ -1,4 +1,4 @@
-//! The losses that the trainer differentiates: policy, entropy and divergence together, and the critic's.
+//! The actor's loss that the trainer differentiates: surrogate, entropy and divergence together.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,6 @@ use super::{
     kl::KlEstimator,
     policy_loss::Clip,
     statistics::COUNT_EPSILON,
-    value_loss::value_token,
 };
 
 /// A divergence term in the loss.
@@ -177,7 +176,8 @@ impl PolicySums {
     }
 }
 
-fn share(part: f64, tokens: u64) -> f64 {
+/// `part / (tokens + 1e-8)`.
+pub(crate) fn share(part: f64, tokens: u64) -> f64 {
     part / (tokens as f64 + COUNT_EPSILON)
 }
 
@@ -303,128 +303,6 @@ impl PolicyLoss {
             sums.negative_log_ratio -= token.log_ratio;
             sums.ratio_minimum = sums.ratio_minimum.min(token.ratio);
             sums.ratio_maximum = sums.ratio_maximum.max(token.ratio);
-        }
-        Ok(sums)
-    }
-}
-
-/// The critic's loss: half the aggregated, possibly clipped, squared error.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ValueLoss {
-    /// Values may move this far from those of the rollout before the gradient stops; off by default.
-    pub value_clip: Option<f64>,
-    /// How token losses become one number; it decides the weights in [`ValueTokens`].
-    pub aggregation: Aggregation,
-}
-
-/// What the critic's loss reads, one entry per slot of a micro-batch.
-#[derive(Clone, Copy, Debug)]
-pub struct ValueTokens<'a, F> {
-    /// Value under the current critic.
-    pub value: &'a [F],
-    /// Value at rollout time.
-    pub old_value: &'a [F],
-    /// Return that the critic is fitted to.
-    pub target: &'a [F],
-    /// Weights of [`Aggregation::weights`], computed over the whole optimiser step.
-    pub weight: &'a [f64],
-    /// Trained slots.
-    pub mask: &'a [bool],
-}
-
-/// Sums over trained tokens. Merge micro-batches in row order and the result is the same in every run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ValueSums {
-    /// Loss that was differentiated.
-    pub loss: f64,
-    /// Trained tokens.
-    pub tokens: u64,
-    /// Tokens on the clipped branch.
-    pub clipped: u64,
-    /// Sum of the values.
-    pub value: f64,
-}
-
-impl ValueSums {
-    /// Adds the sums of the micro-batch that follows.
-    pub fn merge(&mut self, next: &Self) {
-        self.loss += next.loss;
-        self.tokens += next.tokens;
-        self.clipped += next.clipped;
-        self.value += next.value;
-    }
-
-    /// Share of tokens on the clipped branch.
-    #[must_use]
-    pub fn clip_fraction(&self) -> f64 {
-        share(self.clipped as f64, self.tokens)
-    }
-
-    /// Mean value.
-    #[must_use]
-    pub fn mean_value(&self) -> f64 {
-        share(self.value, self.tokens)
-    }
-}
-
-impl ValueLoss {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`AlgorithmError::Setting`] if the clip is not positive.
-    pub fn check(&self) -> Result<(), AlgorithmError> {
-        let clip = self.value_clip.unwrap_or(1.0);
-        check_setting(
-            clip > 0.0 && clip.is_finite(),
-            "value_clip",
-            clip,
-            "expected a positive number, or None",
-        )
-    }
-
-    /// Writes `d_value[t] = w[t] * (v - R)`, 0 where the clip holds and on masked slots, and returns the sums.
-    ///
-    /// # Shapes
-    /// All slices `[slots]`.
-    ///
-    /// # Errors
-    /// [`AlgorithmError::Length`]; [`AlgorithmError::NotFinite`] names the first trained slot with a number that is not finite.
-    pub fn backward<F: Real>(
-        &self,
-        tokens: &ValueTokens<'_, F>,
-        d_value: &mut [F],
-    ) -> Result<ValueSums, AlgorithmError> {
-        let slots = tokens.mask.len();
-        check_length("value", slots, tokens.value.len())?;
-        check_length("old_value", slots, tokens.old_value.len())?;
-        check_length("target", slots, tokens.target.len())?;
-        check_length("weight", slots, tokens.weight.len())?;
-        check_length("d_value", slots, d_value.len())?;
-        let mut sums = ValueSums::default();
-        for slot in 0..slots {
-            d_value[slot] = F::from_f64(0.0);
-            if !tokens.mask[slot] {
-                continue;
-            }
-            let read = |what, values: &[F]| {
-                let value = values[slot].into();
-                check_finite(what, "token", slot, value).map(|()| value)
-            };
-            let value = read("value", tokens.value)?;
-            let old_value = read("old_value", tokens.old_value)?;
-            let token = value_token(
-                value,
-                old_value,
-                read("target", tokens.target)?,
-                self.value_clip,
-            );
-            let weight = tokens.weight[slot];
-            d_value[slot] = F::from_f64(weight * token.derivative);
-            sums.loss += 0.5 * weight * token.loss;
-            sums.tokens += 1;
-            sums.clipped += u64::from(token.clipped);
-            sums.value += value;
         }
         Ok(sums)
     }

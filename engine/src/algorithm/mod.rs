@@ -7,6 +7,7 @@
 //! [`verify::verify_training`] recomputes published cases through these very functions.
 
 pub mod adamw;
+pub mod advantage;
 pub mod aggregation;
 pub mod batch_fit;
 pub mod bi_level;

@@ -8,20 +8,6 @@ use super::{
     statistics,
 };
 
-/// Which modifiers apply.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Modifiers {
-    /// Weigh groups by their deviation ([`soft_weights`]); group estimators only.
-    pub soft_reweight: bool,
-    /// Shrink with the share of groups that the filter kept.
-    pub filter_scaling: FilterScaling,
-    /// Divide by the relative length of the row ([`relative_lengths`]); group estimators only.
-    pub length_weight: bool,
-    /// Set every advantage to 0, which leaves the entropy and KL terms alone: an ablation.
-    pub zero_task: bool,
-}
-
 /// How advantages shrink with the share of kept groups.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum FilterScaling {

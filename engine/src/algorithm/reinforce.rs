@@ -35,7 +35,7 @@ pub fn leave_one_out(
 /// Discounted return-to-go along each row, whitened over trained slots, 0 on the others.
 ///
 /// `run = r[t] + gamma * run`, and `run = 0` after a masked slot, so a return does not cross from one turn into the
-/// previous one. Only trained slots contribute a reward.
+/// previous one. Only trained slots contribute a reward; `measured` are the trained slots that shape the whitening.
 ///
 /// # Errors
 /// [`AlgorithmError::Length`] if a slice does not cover the rows.
@@ -46,6 +46,7 @@ pub fn reinforce_plus_plus<F: Real>(
     rows: Rows<'_>,
     rewards: &[F],
     mask: &[bool],
+    measured: &[bool],
     gamma: f64,
 ) -> Result<Estimates, AlgorithmError> {
     rows.check("rewards", rewards)?;
@@ -62,7 +63,7 @@ pub fn reinforce_plus_plus<F: Real>(
             returns[slot] = run;
         }
     }
-    let advantages = whitened(returns.clone(), mask)?;
+    let advantages = whitened(returns.clone(), mask, measured)?;
     Ok(Estimates {
         advantages,
         returns,
@@ -72,7 +73,7 @@ pub fn reinforce_plus_plus<F: Real>(
 /// `s_b - mean_g` on trained slots, whitened over the batch, 0 elsewhere. A group of one has mean 0.
 ///
 /// # Shapes
-/// `scores`, `groups`, `counted`: `[rows]`; `mask`: `[slots]`.
+/// `scores`, `groups`, `counted`: `[rows]`; `mask`, `measured`: `[slots]`, the latter shaping the whitening.
 ///
 /// # Errors
 /// As [`group_samples`] and [`Rows::spread`].
@@ -82,6 +83,7 @@ pub fn reinforce_plus_plus_baseline(
     groups: &[usize],
     counted: &[bool],
     mask: &[bool],
+    measured: &[bool],
 ) -> Result<Vec<f64>, AlgorithmError> {
     let samples = group_samples(scores, groups, counted)?;
     let centred = |(&score, group): (&f64, &usize)| {
@@ -93,11 +95,15 @@ pub fn reinforce_plus_plus_baseline(
         }
     };
     let centred: Vec<f64> = scores.iter().zip(groups).map(centred).collect();
-    whitened(rows.spread(&centred, mask)?, mask)
+    whitened(rows.spread(&centred, mask)?, mask, measured)
 }
 
-fn whitened(mut values: Vec<f64>, mask: &[bool]) -> Result<Vec<f64>, AlgorithmError> {
-    whiten(&mut values, mask)?;
+fn whitened(
+    mut values: Vec<f64>,
+    mask: &[bool],
+    measured: &[bool],
+) -> Result<Vec<f64>, AlgorithmError> {
+    whiten(&mut values, measured)?;
     for (value, trained) in values.iter_mut().zip(mask) {
         if !trained {
             *value = 0.0;

@@ -155,8 +155,9 @@ pub(super) fn modifiers(
             );
             let counted = vec![true; scores.len()];
             let rows = Rows::new(&bounds)?;
-            let advantages =
-                reinforce::reinforce_plus_plus_baseline(rows, &scores, &groups, &counted, &mask)?;
+            let advantages = reinforce::reinforce_plus_plus_baseline(
+                rows, &scores, &groups, &counted, &mask, &mask,
+            )?;
             comparison.numbers("advantages", &advantages);
         }
         "reinforce_plus_plus" => {
@@ -164,7 +165,7 @@ pub(super) fn modifiers(
             let rewards = inputs.numbers("token_level_rewards")?;
             let (mask, gamma) = (inputs.mask("response_mask")?, inputs.number("gamma")?);
             let estimates =
-                reinforce::reinforce_plus_plus(Rows::new(&bounds)?, &rewards, &mask, gamma)?;
+                reinforce::reinforce_plus_plus(Rows::new(&bounds)?, &rewards, &mask, &mask, gamma)?;
             comparison.numbers("returns", &estimates.returns);
             comparison.numbers("advantages", &estimates.advantages);
         }

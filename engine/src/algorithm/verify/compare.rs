@@ -153,14 +153,11 @@ impl<'a> Comparison<'a> {
                 continue;
             }
             let absolute = (actual - expected).abs();
-            let relative = absolute / expected.abs();
-            let close = absolute <= ABSOLUTE;
+            let relative = absolute / expected.abs().max(ABSOLUTE / RELATIVE);
             self.absolute = self.absolute.max(absolute);
-            if !close {
-                self.relative = self.relative.max(relative);
-            }
+            self.relative = self.relative.max(relative);
             // Written so that a NaN does not pass.
-            let passes = !exact && (close || relative <= RELATIVE);
+            let passes = !exact && relative <= RELATIVE;
             if !passes && wrong.is_none() {
                 wrong = Some(format!(
                     "{key}[{index}]: expected {expected}, computed {actual}"

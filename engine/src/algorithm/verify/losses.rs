@@ -10,9 +10,9 @@ use crate::algorithm::{
     aggregation::{Aggregation, aggregate},
     kl::{KlController, KlEstimator, penalise_rewards},
     logprob::{token_gradient, token_probability},
-    loss::{PolicyLoss, PolicyTokens, ValueLoss, ValueTokens},
+    loss::{PolicyLoss, PolicyTokens},
     rows::Rows,
-    value_loss::{explained_variance, value_token},
+    value_loss::{ValueLoss, ValueTokens, explained_variance, value_token},
 };
 
 /// The aggregation mode under `key`; a width is that of the matrix under `matrix`.

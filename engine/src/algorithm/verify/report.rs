@@ -15,7 +15,7 @@ pub struct Case {
     pub compared: usize,
     /// Largest absolute error.
     pub absolute: f64,
-    /// Largest relative error among values that are off by more than the absolute tolerance.
+    /// Largest error relative to the expected value, or to `1e-3` if that is larger: `1e-9` is just allowed.
     pub relative: f64,
     /// Whether everything agrees.
     pub passed: bool,
@@ -41,7 +41,7 @@ pub struct Report {
 pub struct Worst {
     /// Largest absolute error.
     pub absolute: f64,
-    /// Largest relative error among values that are off by more than the absolute tolerance.
+    /// Largest error relative to the expected value, or to `1e-3` if that is larger: `1e-9` is just allowed.
     pub relative: f64,
 }
 

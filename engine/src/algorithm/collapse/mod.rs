@@ -1,5 +1,8 @@
 //! Does reasoning still depend on its input? Arithmetic over a matrix of cross-scored log-probabilities.
 
+mod naming;
+pub mod regime;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -289,123 +292,4 @@ fn differences(left: &[f64], right: &[f64]) -> Vec<f64> {
         .zip(right)
         .map(|(left, right)| left - right)
         .collect()
-}
-
-impl CollapseMetrics {
-    /// The metrics under their published names, in a fixed order.
-    #[must_use]
-    pub fn named(&self) -> Vec<(String, f64)> {
-        let Self {
-            token,
-            sequence,
-            retrieval,
-            ..
-        } = self;
-        let plain = [
-            ("mi_estimate", token.mutual_information),
-            ("mi_upper_bound", self.upper_bound),
-            ("matched_log_prob_mean", token.matched),
-            ("marginal_log_prob_mean", token.marginal),
-            ("mi_seq_estimate", sequence.mutual_information),
-            ("conditional_entropy_est", token.conditional_entropy()),
-            ("reasoning_entropy_est", token.reasoning_entropy()),
-            (
-                "conditional_entropy_seq_est",
-                sequence.conditional_entropy(),
-            ),
-            ("reasoning_entropy_seq_est", sequence.reasoning_entropy()),
-            ("marginal_std", token.marginal_deviation),
-            ("marginal_std_seq", sequence.marginal_deviation),
-            ("mi_zscore", token.z_score),
-            ("mi_zscore_seq", sequence.z_score),
-            ("marginal_std_ema", token.marginal_average),
-            ("marginal_std_ema_seq", sequence.marginal_average),
-            ("mi_zscore_ema", token.z_score_average),
-            ("mi_zscore_ema_seq", sequence.z_score_average),
-            ("mi_per_token", self.information_per_token),
-            ("mi_per_token_zscore", self.z_score_per_token),
-            ("prompt_entropy", self.prompt_entropy),
-        ];
-        let mut named: Vec<(String, f64)> =
-            plain.map(|(name, value)| (name.to_owned(), value)).into();
-        for Retrieval {
-            depth,
-            accuracy,
-            chance,
-        } in retrieval
-        {
-            let suffix = if *depth == 1 {
-                String::new()
-            } else {
-                format!("@{depth}")
-            };
-            named.push((format!("retrieval_accuracy{suffix}"), *accuracy));
-            named.push((format!("retrieval_chance_level{suffix}"), *chance));
-            named.push((format!("retrieval_above_chance{suffix}"), accuracy - chance));
-        }
-        named
-    }
-
-    /// `(accuracy - chance) / (1 - chance)` of the best column: 0 is chance, 1 is perfect; 0 if chance is 1.
-    #[must_use]
-    pub fn retrieval_gain(&self) -> f64 {
-        let Retrieval {
-            accuracy, chance, ..
-        } = self.retrieval[0];
-        if chance < 1.0 {
-            (accuracy - chance) / (1.0 - chance)
-        } else {
-            0.0
-        }
-    }
-}
-
-/// Where a policy stands between diversity and dependence on the input.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[repr(i8)]
-pub enum Regime {
-    /// Too few valid reasonings to say.
-    Invalid = -1,
-    /// Varied and specific.
-    Diverse = 0,
-    /// Terse and specific.
-    Compressed = 1,
-    /// Varied and generic.
-    Template = 2,
-    /// One text for everything.
-    LowEntropy = 3,
-}
-
-/// What the regime is judged against: the first evaluation of the run.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Baseline {
-    /// Conditional entropy per token.
-    pub conditional_entropy: f64,
-    /// [`CollapseMetrics::retrieval_gain`].
-    pub retrieval_gain: f64,
-}
-
-impl Baseline {
-    /// The baseline that these metrics set.
-    #[must_use]
-    pub fn of(metrics: &CollapseMetrics) -> Self {
-        Self {
-            conditional_entropy: metrics.token.conditional_entropy(),
-            retrieval_gain: metrics.retrieval_gain(),
-        }
-    }
-
-    /// The regime: dependence is high iff the gain is at least `0.5 * max(baseline gain, 0.2)`, diversity iff the
-    /// conditional entropy is at least `0.35` of the baseline's.
-    #[must_use]
-    pub fn regime(&self, metrics: &CollapseMetrics) -> Regime {
-        let specific = metrics.retrieval_gain() >= 0.5 * self.retrieval_gain.max(0.2);
-        let varied = metrics.token.conditional_entropy() >= 0.35 * self.conditional_entropy;
-        match (varied, specific) {
-            (true, true) => Regime::Diverse,
-            (false, true) => Regime::Compressed,
-            (true, false) => Regime::Template,
-            (false, false) => Regime::LowEntropy,
-        }
-    }
 }
