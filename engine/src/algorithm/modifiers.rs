@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::{
     error::{AlgorithmError, check_length, check_setting},
     rows::Rows,
-    statistics,
 };
 
 /// How advantages shrink with the share of kept groups.
@@ -81,26 +80,24 @@ pub fn scale(advantages: &mut [f64], factor: f64) {
         .for_each(|advantage| *advantage *= factor);
 }
 
-/// Relative lengths `(n_b + 1e-6) / mean_b(n_b)` with `n_b` the trained tokens of row `b`: `[rows]`.
+/// Relative lengths `(n_b + 1e-6) / mean(n)` with `n_b` the trained tokens of row `b` and the mean over rows that have any:
+/// `[rows]`.
 ///
 /// # Errors
 /// [`AlgorithmError::Length`]; [`AlgorithmError::Setting`] if nothing is trained.
 pub fn relative_lengths(rows: Rows<'_>, mask: &[bool]) -> Result<Vec<f64>, AlgorithmError> {
-    let counts: Vec<f64> = rows
-        .trained_counts(mask)?
-        .into_iter()
-        .map(|count| count as f64)
-        .collect();
-    let mean = statistics::mean(&counts);
+    let counts = rows.trained_counts(mask)?;
+    let live = counts.iter().filter(|&&count| count > 0).count();
     check_setting(
-        mean > 0.0,
+        live > 0,
         "length_weight",
-        mean,
+        live,
         "no row has a trained token, so lengths cannot be compared",
     )?;
+    let mean = counts.iter().sum::<usize>() as f64 / live as f64;
     Ok(counts
         .into_iter()
-        .map(|count| (count + 1e-6) / mean)
+        .map(|count| (count as f64 + 1e-6) / mean)
         .collect())
 }
 

@@ -117,21 +117,17 @@ impl RolloutFilter {
         } else {
             -1.0
         };
-        let exponents: Vec<f64> = candidates
-            .iter()
-            .map(|&group| sign * scores[group])
-            .collect();
-        let normaliser = log_sum_exp(&exponents);
-        let probabilities: Vec<f64> = exponents
-            .iter()
-            .map(|exponent| (exponent - normaliser).exp())
-            .collect();
         let mut groups = self.ranked(scores, candidates);
+        let exponent = |&group: &usize| sign * scores[group];
+        // In rank order, for the same reason as the linear threshold.
+        let normaliser = log_sum_exp(&groups.iter().map(exponent).collect::<Vec<_>>());
+        let probability = |group: &usize| (exponent(group) - normaliser).exp();
+        let probabilities = candidates.iter().map(probability).collect();
         let mut running = 0.0;
         let cumulative: Vec<f64> = groups
             .iter()
-            .map(|&group| {
-                running += (sign * scores[group] - normaliser).exp();
+            .map(|group| {
+                running += probability(group);
                 running
             })
             .collect();
