@@ -104,7 +104,7 @@ impl KlEstimator {
 }
 
 fn k3(difference: f64) -> KlToken {
-    let inner = difference.max(-LOG_RATIO_BOUND).min(LOG_RATIO_BOUND);
+    let inner = difference.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND);
     let raw = (-inner).exp() + inner - 1.0;
     let bounded = difference.abs() >= LOG_RATIO_BOUND || raw >= K3_BOUND;
     let derivative = if bounded {
@@ -113,7 +113,7 @@ fn k3(difference: f64) -> KlToken {
         1.0 - (-difference).exp()
     };
     KlToken {
-        value: raw.max(-K3_BOUND).min(K3_BOUND),
+        value: raw.clamp(-K3_BOUND, K3_BOUND),
         derivative,
         bounded,
     }
@@ -189,7 +189,7 @@ impl KlController {
     /// `coefficient * (1 + clamp(divergence / target - 1, -0.2, 0.2) * rows / horizon)`.
     ///
     /// # Errors
-    /// [`AlgorithmError::Setting`] if target or horizon is not positive.
+    /// [`AlgorithmError::Setting`] if target or horizon is not positive, or the divergence not finite.
     ///
     /// # Source
     /// Ziegler et al. 2019, section 2.2.
@@ -214,7 +214,13 @@ impl KlController {
             horizon,
             "expected a positive number of rows",
         )?;
-        let error = (divergence / target - 1.0).max(-0.2).min(0.2);
+        check_setting(
+            divergence.is_finite(),
+            "divergence",
+            divergence,
+            "expected a finite number",
+        )?;
+        let error = (divergence / target - 1.0).clamp(-0.2, 0.2);
         Ok(coefficient * (1.0 + error * rows as f64 / horizon))
     }
 }

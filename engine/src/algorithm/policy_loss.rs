@@ -87,7 +87,8 @@ impl Clip {
     /// lmax = max(l1, l2)
     /// l    = A < 0 ? min(lmax, -A * dual_clip) : lmax
     /// ```
-    /// with derivative `-A * rho` where the unclipped branch is active and `|logp - logp_old| < bound`, else 0.
+    /// with derivative `-A * rho` where the unclipped branch is active and `|logp - logp_old| < bound`, else 0. The inputs must
+    /// be finite, which [`PolicyLoss::backward`](super::loss::PolicyLoss::backward) checks.
     ///
     /// # Source
     /// Schulman et al. 2017, eq. 7; Yu et al. 2025 for two clip widths; Ye et al. 2020, eq. 5 for the dual clip.
