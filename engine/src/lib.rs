@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod conversation;
+pub mod algorithm;
 pub mod environment;
 pub mod evaluation;
 pub mod files;
