@@ -3,20 +3,22 @@
 use bevy_ecs::prelude::*;
 
 use super::score::{trained_tokens, turn_ends};
-use super::{Batch, LearnState};
-use crate::algorithm::gae::{bi_level_gae, gae};
-use crate::algorithm::group::{group_advantages, reinforce_plus_plus, rloo};
-use crate::algorithm::modifiers;
-use crate::algorithm::statistics::whiten;
+use super::{Batch, LearnState, settings};
+use crate::algorithm::advantage::AdvantageBatch;
+use crate::algorithm::error::AlgorithmError;
+use crate::algorithm::kl::penalise_rewards;
+use crate::algorithm::rows::Rows;
+use crate::algorithm::value_loss::explained_variance;
 use crate::metrics::Metrics;
-use crate::scene::{ActiveScene, Estimator};
+use crate::scene::ActiveScene;
 use crate::tokens::TokenStore;
-use crate::world::{Trajectories, Trajectory};
+use crate::world::{Faults, Trajectories, Trajectory, WorldError};
 
 /// Fills `advantage` and `return_` of all trained tokens of the kept trajectories.
 ///
 /// An estimator sees a trajectory as the sequence of its trained tokens, over all rows in turn order: what stands between them
 /// (prompts, observations) takes no part, in any context mode.
+#[expect(clippy::too_many_arguments, reason = "a system's arguments are its data")]
 pub fn estimate_advantages(
     trajectories: Res<Trajectories>,
     batch: Res<Batch>,
@@ -24,15 +26,125 @@ pub fn estimate_advantages(
     mut state: ResMut<LearnState>,
     mut store: ResMut<TokenStore>,
     mut metrics: ResMut<Metrics>,
+    mut faults: ResMut<Faults>,
 ) {
-    let kept: Vec<&Trajectory> = batch.kept.iter().map(|&index| &trajectories.all[index]).collect();
-    let tokens: Vec<Vec<usize>> = kept.iter().map(|trajectory| trained_tokens(&store, trajectory)).collect();
-    charge_divergence(&tokens, &scene, &mut state, &mut store, &mut metrics);
-    report("scores", batch.kept.iter().map(|&index| batch.scores[index]), &mut metrics);
-    report("rewards", tokens.iter().map(|tokens| tokens.iter().map(|&token| f64::from(store.reward[token])).sum()), &mut metrics);
-    let settings = &scene.0.advantage;
-    match settings.estimator {
-        Estimator::Gae | Estimator::BiLevel { .. } => per_token(&kept, &tokens, &scene, &mut store),
-        _ => per_trajectory(&kept, &tokens, &scene, &mut store),
+    if batch.kept.is_empty() {
+        return;
     }
+    let kept: Vec<&Trajectory> = batch.kept.iter().map(|&index| &trajectories.all[index]).collect();
+    let mut gathered = Gathered::new(&store, &kept);
+    let estimated = gathered
+        .charge_divergence(&store, &scene, &mut state, &mut metrics)
+        .and_then(|()| gathered.estimate(&kept, &batch, &trajectories, &scene, &mut store, &mut metrics));
+    if let Err(error) = estimated {
+        faults.report(WorldError::Algorithm(error));
+    }
+}
+
+/// The trained tokens of the kept trajectories, one after the other.
+struct Gathered {
+    /// Index of each in the token store.
+    tokens: Vec<usize>,
+    /// Where each trajectory begins, and the end.
+    bounds: Vec<usize>,
+    rewards: Vec<f64>,
+    turn_ends: Vec<bool>,
+    mask: Vec<bool>,
+}
+
+impl Gathered {
+    fn new(store: &TokenStore, kept: &[&Trajectory]) -> Self {
+        let (mut tokens, mut bounds, mut ends) = (Vec::new(), vec![0], Vec::new());
+        for trajectory in kept {
+            let mut of_turns = turn_ends(store, trajectory).into_iter().map(|(token, _)| token).peekable();
+            for token in trained_tokens(store, trajectory) {
+                ends.push(of_turns.next_if_eq(&token).is_some());
+                tokens.push(token);
+            }
+            bounds.push(tokens.len());
+        }
+        let rewards = tokens.iter().map(|&token| f64::from(store.reward[token])).collect();
+        Self { mask: vec![true; tokens.len()], tokens, bounds, rewards, turn_ends: ends }
+    }
+
+    fn of(&self, numbers: &[f32]) -> Vec<f64> {
+        self.tokens.iter().map(|&token| f64::from(numbers[token])).collect()
+    }
+
+    /// Takes the divergence from the reference policy off the rewards, if the scene asks for it.
+    fn charge_divergence(
+        &mut self,
+        store: &TokenStore,
+        scene: &ActiveScene,
+        state: &mut LearnState,
+        metrics: &mut Metrics,
+    ) -> Result<(), AlgorithmError> {
+        let Some(wanted) = &scene.0.kl.in_reward else { return Ok(()) };
+        let weight = state.kl_weight.unwrap_or(wanted.weight);
+        let penalised = penalise_rewards(
+            Rows::new(&self.bounds)?,
+            &self.rewards,
+            &self.of(&store.logprob),
+            &self.of(&store.reference_logprob),
+            &self.mask,
+            settings::kl_estimator(wanted.estimator),
+            weight,
+        )?;
+        metrics.set("actor/reward_kl_penalty", penalised.divergence);
+        metrics.set("actor/reward_kl_penalty_coeff", weight);
+        let rows = self.bounds.len() - 1;
+        state.kl_weight = Some(settings::kl_controller(wanted.controller).update(weight, penalised.divergence, rows)?);
+        self.rewards = penalised.rewards;
+        Ok(())
+    }
+
+    fn estimate(
+        &self,
+        kept: &[&Trajectory],
+        batch: &Batch,
+        trajectories: &Trajectories,
+        scene: &ActiveScene,
+        store: &mut TokenStore,
+        metrics: &mut Metrics,
+    ) -> Result<(), AlgorithmError> {
+        let rows = Rows::new(&self.bounds)?;
+        let scores: Vec<f64> = rows.iter().map(|row| self.rewards[row].iter().sum()).collect();
+        let groups: Vec<usize> = kept.iter().map(|trajectory| trajectory.group as usize).collect();
+        let kept_groups = groups.iter().collect::<std::collections::BTreeSet<_>>().len();
+        let values = self.of(&store.value);
+        let all = vec![true; kept.len()];
+        let estimates = settings::advantage(&scene.0).estimate(&AdvantageBatch {
+            rows,
+            rewards: &self.rewards,
+            values: Some(&values),
+            mask: &self.mask,
+            turn_ends: Some(&self.turn_ends),
+            scores: &scores,
+            groups: &groups,
+            counted: &all,
+            original: &all,
+            kept: (kept_groups, trajectories.groups),
+        })?;
+        for (place, &token) in self.tokens.iter().enumerate() {
+            store.advantage[token] = estimates.advantages[place] as f32;
+            store.return_[token] = estimates.returns[place] as f32;
+        }
+        let scores: Vec<f64> = batch.kept.iter().map(|&index| batch.scores[index]).collect();
+        report("score", &scores, metrics);
+        report("advantages", &estimates.advantages, metrics);
+        if settings::advantage(&scene.0).estimator.needs_values() {
+            report("returns", &estimates.returns, metrics);
+            report("values", &values, metrics);
+            metrics.set("critic/vf_explained_var", explained_variance(&values, &estimates.returns, &self.mask)?);
+        }
+        Ok(())
+    }
+}
+
+/// Mean, largest and smallest of some numbers.
+fn report(name: &str, values: &[f64], metrics: &mut Metrics) {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    metrics.set(format!("critic/{name}/mean"), mean);
+    metrics.set(format!("critic/{name}/max"), values.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    metrics.set(format!("critic/{name}/min"), values.iter().copied().fold(f64::INFINITY, f64::min));
 }

@@ -10,6 +10,7 @@ mod filter;
 mod optimise;
 mod recompute;
 mod score;
+mod settings;
 
 use bevy_app::{App, Plugin};
 use bevy_ecs::prelude::*;

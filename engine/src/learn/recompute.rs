@@ -35,9 +35,9 @@ fn try_recompute(
 ) -> Result<(), RuntimeError> {
     let targets = targets_of(store, &batch.rows);
     let rows = score_rows(store, &batch.rows, &targets);
-    let temperature = scene.0.sampling.train.temperature;
+    let temperature = scene.0.sampling.train.temperature as f32;
     let scores = model.0.score(&rows, temperature)?;
-    let reference = match scene.0.kl.needs_reference() {
+    let reference = match scene.0.kl.in_loss.is_some() || scene.0.kl.in_reward.is_some() {
         true => model.0.score_reference(&rows, temperature)?,
         false => Vec::new(),
     };
@@ -66,7 +66,7 @@ fn try_recompute(
         let mean = reference.iter().map(|&logprob| f64::from(logprob)).sum::<f64>() / next as f64;
         metrics.set("rollout/ref_log_prob", mean);
     }
-    if largest > f64::from(scene.0.run.max_logprob_difference) {
+    if largest > scene.0.run.max_logprob_difference {
         return Err(RuntimeError::Request(format!(
             "token {place}: sampled with log-probability {}, recomputed as {}; the difference {largest:e} is above \
              run.max_logprob_difference",

@@ -2,8 +2,7 @@
 
 use bevy_ecs::prelude::*;
 
-use super::Batch;
-use crate::algorithm::normalization::normalize;
+use super::{Batch, settings};
 use crate::scene::ActiveScene;
 use crate::tokens::TokenStore;
 use crate::world::{Faults, Trajectories, Trajectory, WorldError};
@@ -28,7 +27,10 @@ pub fn score_trajectories(
     }
     let groups: Vec<usize> = all.iter().map(|trajectory| trajectory.group as usize).collect();
     let tags: Vec<usize> = all.iter().map(|trajectory| trajectory.tag).collect();
-    batch.normalized = normalize(&batch.scores, &groups, &tags, &scene.0.reward.normalization);
+    batch.normalized = match settings::normalization(&scene.0).normalize(&batch.scores, &groups, &tags) {
+        Ok(normalized) => normalized,
+        Err(error) => return faults.report(WorldError::Algorithm(error)),
+    };
     store.reward.fill(0.0);
     for (trajectory, &score) in all.iter().zip(&batch.normalized) {
         if scene.0.reward.per_turn {

@@ -165,6 +165,9 @@ pub enum WorldError {
     /// `RG0205`: the model failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    /// `RG0207`: the training arithmetic refused its input.
+    #[error(transparent)]
+    Algorithm(#[from] crate::algorithm::error::AlgorithmError),
     /// `RG0206`: stopped from outside.
     #[error("interrupted")]
     Interrupted,
