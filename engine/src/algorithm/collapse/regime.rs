@@ -68,3 +68,36 @@ impl Baseline {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::algorithm::collapse::{CrossScores, MarginalAverages, Smoothing, collapse};
+
+    use super::*;
+
+    /// Two reasonings of ten tokens under two prompts: the own score, then the other's.
+    fn metrics(own: f64, other: f64) -> CollapseMetrics {
+        let sums = [own, other, other, own];
+        let scores = CrossScores {
+            sums: &sums,
+            lengths: &[10; 2],
+            own: &[0, 1],
+            prompts: &[0, 1],
+        };
+        let metrics = collapse(
+            scores,
+            Smoothing::default(),
+            &mut MarginalAverages::default(),
+        );
+        metrics.expect("a full matrix").expect("two columns")
+    }
+
+    #[test]
+    fn each_regime_is_told_from_the_first_evaluation() {
+        let baseline = Baseline::of(&metrics(-10.0, -30.0));
+        assert_eq!(baseline.regime(&metrics(-10.0, -30.0)), Regime::Diverse);
+        assert_eq!(baseline.regime(&metrics(-1.0, -30.0)), Regime::Compressed);
+        assert_eq!(baseline.regime(&metrics(-10.0, -10.0)), Regime::Template);
+        assert_eq!(baseline.regime(&metrics(-1.0, -1.0)), Regime::LowEntropy);
+    }
+}

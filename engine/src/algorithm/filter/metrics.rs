@@ -1,6 +1,6 @@
 //! What a filter did, in numbers.
 
-use super::{Metric, ZERO_SCORE};
+use super::{ZERO_SCORE, score::Metric};
 use crate::algorithm::statistics::{Sample, mean};
 
 /// Means over groups of in-group statistics.

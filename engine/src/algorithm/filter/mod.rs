@@ -7,7 +7,7 @@ pub mod selection;
 use serde::{Deserialize, Serialize};
 
 use super::error::{AlgorithmError, check_setting};
-pub use score::{Metric, Spread};
+use score::{Metric, Spread};
 
 /// A group whose score is at most this far from 0 counts as carrying no signal.
 pub const ZERO_SCORE: f64 = 1e-10;

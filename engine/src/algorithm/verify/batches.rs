@@ -16,6 +16,9 @@ use crate::{
     record::TokenKind,
 };
 
+/// Rows that a case may ask for.
+const LARGEST_BATCH: usize = 1 << 24;
+
 pub(super) fn reward_normalization(
     _: &str,
     inputs: &Inputs<'_>,
@@ -142,17 +145,17 @@ pub(super) fn batch_adjust(
         return Ok(());
     }
     let mini_batch = inputs.count("ppo_mini_batch_size")?;
-    let kept = inputs
+    let rows = inputs
         .count("kept_groups")?
-        .checked_mul(inputs.count("group_size")?);
-    let rows = kept
-        .filter(|&rows| rows < 1 << 24)
-        .ok_or_else(|| format_error("kept_groups", "of a usable size"))?;
+        .saturating_mul(inputs.count("group_size")?);
     let divisor = divisor(
         inputs.count("num_groups")?,
         mini_batch,
         inputs.count("n_gpus")?,
     )?;
+    if rows.max(divisor).max(mini_batch) > LARGEST_BATCH {
+        return Err(format_error("kept_groups", "of a usable size"));
+    }
     let mut stream = Stream::new(0, Purpose::BatchFit, &[]);
     let mut size = |fit: Fit| {
         fit.rows(rows, divisor, mini_batch, &mut stream)

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::algorithm::{
     filter::{
-        Keep, Mass, Metric, RolloutFilter, Spread, Strategy,
+        Keep, Mass, RolloutFilter, Strategy,
         metrics::{FilterMetrics, heterogeneity},
-        score::{group_samples, row_means},
+        score::{Metric, Spread, group_samples, row_means},
         selection::{Selection, population_variance},
     },
     rows::Rows,

@@ -116,13 +116,11 @@ impl<'a> Inputs<'a> {
             .and_then(Value::as_array)
             .ok_or_else(|| format_error(key, "a matrix"))?;
         let mut bounds = vec![0];
-        let mut end = 0;
+        let mut numbers = Vec::new();
         for row in rows {
-            end += row
-                .as_array()
-                .ok_or_else(|| format_error(key, "a matrix"))?
-                .len();
-            bounds.push(end);
+            let flat = flatten(row, &mut numbers).filter(|()| row.is_array());
+            flat.ok_or_else(|| format_error(key, "a matrix"))?;
+            bounds.push(numbers.len());
         }
         Ok(bounds)
     }

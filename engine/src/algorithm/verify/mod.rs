@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use self::{compare::Comparison, inputs::Inputs};
 use super::error::AlgorithmError;
-pub use report::{Case, Report};
+pub use report::{Case, Report, Worst};
 
 /// A directory of cases that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -211,5 +211,54 @@ mod tests {
         std::fs::write(&path, &case[..50]).expect("a writable directory");
         let error = verify_training(directory.path()).expect_err("the text is cut");
         assert!(error.to_string().contains("adamw.json"), "{error}");
+    }
+
+    /// Removes the last element of every array, and every key, of every input, one at a time.
+    #[test]
+    fn damaged_inputs_are_reported_and_never_panic() {
+        let mut damages = 0;
+        for (file, handler) in FILES {
+            let text = std::fs::read_to_string(golden().join(file)).expect("the file is there");
+            let mut document: Value = serde_json::from_str(&text).expect("valid JSON");
+            let cases = document["cases"].as_array().expect("cases").clone();
+            for case in cases {
+                for damage in 0.. {
+                    let mut damaged = case.clone();
+                    let mut countdown = damage;
+                    if !damage_one(&mut damaged["inputs"], &mut countdown) {
+                        break;
+                    }
+                    document["cases"] = Value::Array(vec![damaged]);
+                    let _ =
+                        verify_file(file, &document.to_string(), handler, &mut Report::default());
+                    damages += 1;
+                }
+            }
+        }
+        assert!(damages > 1000, "{damages}");
+    }
+
+    fn damage_one(value: &mut Value, countdown: &mut usize) -> bool {
+        let mut due = || {
+            *countdown = countdown.wrapping_sub(1);
+            *countdown == usize::MAX
+        };
+        match value {
+            Value::Array(values) if due() => {
+                values.pop();
+                true
+            }
+            Value::Array(values) => values.iter_mut().any(|value| damage_one(value, countdown)),
+            Value::Object(values) => {
+                let keys: Vec<String> = values.keys().cloned().collect();
+                if let Some(key) = keys.iter().find(|_| due()) {
+                    return values.remove(key).is_some();
+                }
+                values
+                    .values_mut()
+                    .any(|value| damage_one(value, countdown))
+            }
+            _ => false,
+        }
     }
 }
