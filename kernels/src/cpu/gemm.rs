@@ -187,10 +187,9 @@ pub(crate) fn multiply(
             // taken once at a time.
             let row = |m: usize| unsafe { values.slice((top + m) * stride + first, width) };
             if direct {
-                // The last row's part is checked here; the tile lies between the first row's part and it.
-                let _ = row(height - 1);
-                let start = row(0).as_mut_ptr();
-                // SAFETY: `a` holds `[depth][height]`, `b` holds `[depth][PANEL]`; both ends of the tile were checked just now.
+                let start = values.pointer(top * stride + first, (height - 1) * stride + width);
+                // SAFETY: `a` holds `[depth][height]`, `b` holds `[depth][PANEL]`; `pointer` checked both ends of the tile,
+                // whose elements belong to this task.
                 unsafe { tiles::panel(isa, height, depth, a.as_ptr(), b.as_ptr(), start, stride, resume) };
                 continue;
             }
