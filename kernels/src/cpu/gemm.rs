@@ -11,7 +11,10 @@ use super::memory::{Aligned, Scratch, Shared};
 use super::tiles::{self, PANEL, TALLEST};
 
 /// Products below this many multiply-adds stay on the calling thread.
-const SERIAL: usize = 1 << 18;
+const SERIAL: usize = 1 << 20;
+
+/// Operands below this many numbers are packed by the calling thread.
+const PACKED_ALONE: usize = 1 << 15;
 
 /// A weight matrix in panels `[outputs / 32][inputs][32]`, the last one padded with zeros.
 #[derive(Clone, Debug)]
@@ -125,7 +128,7 @@ pub(crate) fn pack_rows(x: &[f32], rows: usize, depth: usize, height: usize, pac
         }
     };
     let (packed, x) = (&mut packed[..rows * depth], &x[..rows * depth]);
-    if rows * depth < SERIAL / 16 {
+    if rows * depth < PACKED_ALONE {
         packed.chunks_mut(height * depth).zip(x.chunks(height * depth)).for_each(pack);
     } else {
         packed.par_chunks_mut(height * depth).zip(x.par_chunks(height * depth)).for_each(pack);
@@ -159,7 +162,7 @@ pub(crate) fn pack_columns(x: &[f32], rows: usize, depth: usize, height: usize, 
         }
     };
     let packed = &mut packed[..rows * depth];
-    if rows * depth < SERIAL / 16 {
+    if rows * depth < PACKED_ALONE {
         packed.chunks_mut(height * depth).enumerate().for_each(pack);
     } else {
         packed.par_chunks_mut(height * depth).enumerate().for_each(pack);

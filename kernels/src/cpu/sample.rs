@@ -11,13 +11,26 @@ use crate::{Choice, KernelError};
 const OPERATION: &str = "sample";
 
 kernel! {
-    /// `Σ e^(z - maximum)` in 16 lanes of f64 and a tree.
-    fn mass(z: &[f32], maximum: f32) -> f64 {
+    /// `e^(z - maximum)`.
+    fn exponentials(z: &[f32], maximum: f32, weights: &mut [f32]) {
+        for (weight, z) in weights.iter_mut().zip(z) {
+            *weight = maths::exp(z - maximum);
+        }
+    }
+}
+
+kernel! {
+    /// `Σ weights` in 16 lanes of f64 and a tree.
+    fn mass(weights: &[f32]) -> f64 {
         let mut lanes = [0.0f64; LANES];
-        for z in z.chunks(LANES) {
-            for (sum, &z) in lanes.iter_mut().zip(z) {
-                *sum += f64::from(maths::exp(z - maximum));
+        let (whole, rest) = weights.as_chunks::<LANES>();
+        for weights in whole {
+            for (sum, &weight) in lanes.iter_mut().zip(weights) {
+                *sum += f64::from(weight);
             }
+        }
+        for (sum, &weight) in lanes.iter_mut().zip(rest) {
+            *sum += f64::from(weight);
         }
         for half in [8, 4, 2, 1] {
             for i in 0..half {
@@ -46,15 +59,20 @@ fn rank(z: f32, id: u32) -> u64 {
     u64::from(!ascending) << 32 | u64::from(id)
 }
 
-/// A row's logits at its temperature, `-∞` where banned.
+/// A row's logits at its temperature and the exponentials of their distances from the best; `-∞` and 0 where banned.
 struct Row<'a> {
     z: &'a [f32],
-    maximum: f32,
+    weights: &'a [f32],
 }
 
 impl Row<'_> {
     fn weight(&self, id: u32) -> f64 {
-        f64::from(maths::exp(self.z[id as usize] - self.maximum))
+        f64::from(self.weights[id as usize])
+    }
+
+    /// `Σ weights` of each chunk.
+    fn masses(&self, isa: Isa) -> impl Iterator<Item = f64> {
+        self.weights.chunks(CHUNK).map(move |weights| mass(isa, weights))
     }
 
     /// The ranks of all ids that may be chosen, in no order.
@@ -65,7 +83,7 @@ impl Row<'_> {
 
     /// Draws from all ids: first a chunk, then an id in it.
     fn draw(&self, isa: Isa, uniform: f64) -> Option<u32> {
-        let masses: Vec<f64> = self.z.chunks(CHUNK).map(|z| mass(isa, z, self.maximum)).collect();
+        let masses: Vec<f64> = self.masses(isa).collect();
         let total = masses.iter().fold(0.0, |sum, mass| sum + mass);
         let goal = uniform * total;
         let mut before = 0.0;
@@ -100,8 +118,7 @@ impl Row<'_> {
         let top_k = if choice.top_k == 0 { ranks.len() } else { ranks.len().min(choice.top_k as usize) };
         // Without a limit on the number, sort only as many as the limit on the probability needs.
         let mut count = if choice.top_k == 0 { 256.min(top_k) } else { top_k };
-        let all =
-            (choice.top_k == 0).then(|| self.z.chunks(CHUNK).fold(0.0, |sum, z| sum + mass(isa, z, self.maximum)));
+        let all = (choice.top_k == 0).then(|| self.masses(isa).fold(0.0, |sum, mass| sum + mass));
         let (mut sorted, mut weights) = (0, Vec::new());
         loop {
             // The best `sorted` are in their place already.
@@ -146,12 +163,13 @@ fn draw(
     banned: &[u32],
     choice: &Choice,
     z: &mut [f32],
+    weights: &mut [f32],
 ) -> Result<Drawn, KernelError> {
     let mut statistics = Statistics::EMPTY;
     for (z, logits) in z.chunks_mut(CHUNK).zip(logits.chunks(CHUNK)) {
         z.copy_from_slice(logits);
         head::divide(isa, z, choice.temperature);
-        statistics.join(head::part(isa, z));
+        statistics = head::join(isa, statistics, z);
     }
     if !statistics.is_finite() {
         return Err(KernelError::NotFinite { operation: OPERATION, row });
@@ -168,7 +186,8 @@ fn draw(
         if maximum == f32::NEG_INFINITY {
             return Err(KernelError::NoChoice { operation: OPERATION, row });
         }
-        let candidates = Row { z, maximum };
+        exponentials(isa, z, maximum, weights);
+        let candidates = Row { z, weights };
         if choice.top_k == 0 && choice.top_p >= 1.0 && choice.min_p <= 0.0 {
             candidates.draw(isa, choice.uniform)
         } else {
@@ -211,8 +230,9 @@ pub(crate) fn sample(
         .par_iter()
         .enumerate()
         .map(|(row, choice)| {
-            let mut z = scratch.take(vocabulary);
-            draw(isa, row, &logits[row * outputs..][..vocabulary], banned, choice, &mut z)
+            let mut buffer = scratch.take(2 * vocabulary);
+            let (z, weights) = buffer.split_at_mut(vocabulary);
+            draw(isa, row, &logits[row * outputs..][..vocabulary], banned, choice, z, weights)
         })
         .collect();
     for (row, drawn) in drawn.into_iter().enumerate() {
