@@ -41,13 +41,14 @@ fn power_of_two(n: i32) -> f32 {
 }
 
 /// The natural logarithm, within 1 ulp; `-∞` at 0, NaN below.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn ln(x: f32) -> f32 {
     ln_wide(f64::from(x)) as f32
 }
 
 /// The natural logarithm in f64, within a few ulp, for 0, positive normal numbers and infinity.
+#[inline(always)]
 #[must_use]
 pub(crate) fn ln_wide(x: f64) -> f64 {
     if x.is_nan() || x < 0.0 {

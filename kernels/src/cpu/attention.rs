@@ -92,7 +92,8 @@ fn blocked<'a>(values: &'a [f32], heads: usize, head_length: usize, head: usize,
 }
 
 kernel! {
-    /// Turns the scores of row `m` of a tile into `exp(score · scale - maximum)`; returns the maximum and the sum.
+    /// Turns the scores of row `m` of a tile into `exp(score · scale - maximum)`; returns the
+    /// log of their sum before the maximum was taken off, and the reciprocal of the sum.
     fn softmax(scores: &mut [f32], m: usize, count: usize, scale: f32) -> (f32, f32) {
         let blocks = count.div_ceil(KEY_BLOCK);
         let mut maxima = [f32::NEG_INFINITY; LANES];
@@ -114,7 +115,8 @@ kernel! {
                 *sum += *score;
             }
         }
-        (maximum, maths::tree(sums))
+        let sum = maths::tree(sums);
+        (maximum + maths::ln(sum), 1.0 / sum)
     }
 }
 
@@ -277,11 +279,11 @@ pub(crate) fn attention(
         tiles::scores(isa, tile.pairs, head_dim, packed, blocks.keys(tile.head, table), scores);
         let mut inverses = [0.0; TALLEST];
         for (m, inverse) in inverses.iter_mut().enumerate().take(tile.pairs) {
-            let (maximum, sum) = softmax(isa, scores, m, tile.count(m), shape.scale);
-            *inverse = 1.0 / sum;
+            let (row_log_sum, row_inverse) = softmax(isa, scores, m, tile.count(m), shape.scale);
+            *inverse = row_inverse;
             if let Some(log_sum) = &log_sum {
                 // SAFETY: a pair belongs to one tile, and a tile is worked on by one thread.
-                unsafe { log_sum.put(tile.pair(m), maximum + maths::ln(sum)) };
+                unsafe { log_sum.put(tile.pair(m), row_log_sum) };
             }
         }
         weigh(isa, tile, scores, blocks.values(tile.head, table), width, rows);

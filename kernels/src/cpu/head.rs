@@ -20,7 +20,7 @@ const FLOOR: f32 = -110.0;
 
 /// Softmax statistics of one chunk: `Σ e^(z - maximum)` and `Σ e^(z - maximum) (z - maximum)`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+struct Part {
     maximum: f32,
     sum: f32,
     weighted: f32,
@@ -36,8 +36,17 @@ kernel! {
 }
 
 kernel! {
-    /// Statistics of one chunk.
-    pub(crate) fn part(z: &[f32]) -> Part {
+    /// Statistics with the next chunk joined.
+    pub(crate) fn join(statistics: Statistics, z: &[f32]) -> Statistics {
+        let mut statistics = statistics;
+        statistics.join(Part::of(z));
+        statistics
+    }
+}
+
+impl Part {
+    #[inline(always)]
+    fn of(z: &[f32]) -> Self {
         let mut maxima = [f32::NEG_INFINITY; LANES];
         let (whole, rest) = z.as_chunks::<LANES>();
         for z in whole {
@@ -68,7 +77,7 @@ kernel! {
             sums[lane] += e;
             weighted[lane] = e.mul_add(d, weighted[lane]);
         }
-        Part { maximum, sum: maths::tree(sums), weighted: maths::tree(weighted) }
+        Self { maximum, sum: maths::tree(sums), weighted: maths::tree(weighted) }
     }
 }
 
@@ -84,7 +93,8 @@ impl Statistics {
     pub(crate) const EMPTY: Self = Self { maximum: f32::NEG_INFINITY, sum: 0.0, weighted: 0.0 };
 
     /// Joins the next chunk.
-    pub(crate) fn join(&mut self, part: Part) {
+    #[inline(always)]
+    fn join(&mut self, part: Part) {
         let (sum, weighted) = (f64::from(part.sum), f64::from(part.weighted));
         if part.sum == 0.0 {
             return;
@@ -175,7 +185,7 @@ pub(crate) fn head(
         chunk_logits(isa, scratch, left, matrix, shape, first, &mut logits);
         states.par_iter_mut().zip(logits.par_chunks_mut(columns)).zip(targets).for_each(|((state, z), &target)| {
             divide(isa, z, shape.temperature);
-            state.0.join(part(isa, z));
+            state.0 = join(isa, state.0, z);
             if let Some(&z) = (target as usize).checked_sub(first).and_then(|target| z.get(target)) {
                 state.1 = z;
             }

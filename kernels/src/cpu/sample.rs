@@ -11,13 +11,26 @@ use crate::{Choice, KernelError};
 const OPERATION: &str = "sample";
 
 kernel! {
-    /// `Σ e^(z - maximum)` in 16 lanes of f64 and a tree.
-    fn mass(z: &[f32], maximum: f32) -> f64 {
+    /// `e^(z - maximum)`.
+    fn exponentials(z: &[f32], maximum: f32, weights: &mut [f32]) {
+        for (weight, z) in weights.iter_mut().zip(z) {
+            *weight = maths::exp(z - maximum);
+        }
+    }
+}
+
+kernel! {
+    /// `Σ weights` in 16 lanes of f64 and a tree.
+    fn mass(weights: &[f32]) -> f64 {
         let mut lanes = [0.0f64; LANES];
-        for z in z.chunks(LANES) {
-            for (sum, &z) in lanes.iter_mut().zip(z) {
-                *sum += f64::from(maths::exp(z - maximum));
+        let (whole, rest) = weights.as_chunks::<LANES>();
+        for weights in whole {
+            for (sum, &weight) in lanes.iter_mut().zip(weights) {
+                *sum += f64::from(weight);
             }
+        }
+        for (sum, &weight) in lanes.iter_mut().zip(rest) {
+            *sum += f64::from(weight);
         }
         for half in [8, 4, 2, 1] {
             for i in 0..half {
@@ -36,38 +49,41 @@ struct Drawn {
     entropy: f32,
 }
 
-/// Best first; the lower id first among equals.
-fn order(z: &[f32], a: u32, b: u32) -> std::cmp::Ordering {
-    // No NaN gets here: the statistics of the row are finite.
-    z[b as usize].partial_cmp(&z[a as usize]).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(&b))
+/// A number whose ascending order is: best first, and the lower id first among equals.
+#[inline(always)]
+fn rank(z: f32, id: u32) -> u64 {
+    // Adding 0 turns -0 into 0. Flipping the sign bit of positive numbers, and all bits of negative ones, orders as the
+    // numbers do; no NaN gets here, as the statistics of the row are finite.
+    let bits = (z + 0.0).to_bits();
+    let ascending = if bits >> 31 == 0 { bits | 0x8000_0000 } else { !bits };
+    u64::from(!ascending) << 32 | u64::from(id)
 }
 
-/// A row's logits at its temperature, `-∞` where banned.
+/// A row's logits at its temperature and the exponentials of their distances from the best; `-∞` and 0 where banned.
 struct Row<'a> {
     z: &'a [f32],
-    maximum: f32,
+    weights: &'a [f32],
 }
 
 impl Row<'_> {
     fn weight(&self, id: u32) -> f64 {
-        f64::from(maths::exp(self.z[id as usize] - self.maximum))
+        f64::from(self.weights[id as usize])
     }
 
-    /// The best `count` ids (all, if fewer are possible), best first.
-    fn best(&self, count: usize) -> Vec<u32> {
-        let mut ids: Vec<u32> =
-            (0..self.z.len() as u32).filter(|&id| self.z[id as usize] != f32::NEG_INFINITY).collect();
-        if count < ids.len() {
-            ids.select_nth_unstable_by(count, |&a, &b| order(self.z, a, b));
-            ids.truncate(count);
-        }
-        ids.sort_unstable_by(|&a, &b| order(self.z, a, b));
-        ids
+    /// `Σ weights` of each chunk.
+    fn masses(&self, isa: Isa) -> impl Iterator<Item = f64> {
+        self.weights.chunks(CHUNK).map(move |weights| mass(isa, weights))
+    }
+
+    /// The ranks of all ids that may be chosen, in no order.
+    fn unsorted_ranks(&self) -> Vec<u64> {
+        let ids = self.z.iter().zip(0u32..);
+        ids.filter(|&(&z, _)| z != f32::NEG_INFINITY).map(|(&z, id)| rank(z, id)).collect()
     }
 
     /// Draws from all ids: first a chunk, then an id in it.
     fn draw(&self, isa: Isa, uniform: f64) -> Option<u32> {
-        let masses: Vec<f64> = self.z.chunks(CHUNK).map(|z| mass(isa, z, self.maximum)).collect();
+        let masses: Vec<f64> = self.masses(isa).collect();
         let total = masses.iter().fold(0.0, |sum, mass| sum + mass);
         let goal = uniform * total;
         let mut before = 0.0;
@@ -98,21 +114,25 @@ impl Row<'_> {
 
     /// Draws from the ids that `choice` keeps.
     fn draw_truncated(&self, isa: Isa, choice: &Choice) -> Option<u32> {
-        let all = self.z.len();
-        let top_k = if choice.top_k == 0 { all } else { choice.top_k as usize };
+        let mut ranks = self.unsorted_ranks();
+        let top_k = if choice.top_k == 0 { ranks.len() } else { ranks.len().min(choice.top_k as usize) };
         // Without a limit on the number, sort only as many as the limit on the probability needs.
-        let mut count = if choice.top_k == 0 { 256.min(all) } else { top_k };
-        let total =
-            (choice.top_k == 0).then(|| self.z.chunks(CHUNK).fold(0.0, |sum, z| sum + mass(isa, z, self.maximum)));
+        let mut count = if choice.top_k == 0 { 256.min(top_k) } else { top_k };
+        let all = (choice.top_k == 0).then(|| self.masses(isa).fold(0.0, |sum, mass| sum + mass));
+        let (mut sorted, mut weights) = (0, Vec::new());
         loop {
-            let ids = self.best(count);
-            let first = self.weight(*ids.first()?);
-            let total =
-                total.unwrap_or_else(|| ids.iter().map(|&id| self.weight(id)).fold(0.0, |sum, weight| sum + weight));
+            // The best `sorted` are in their place already.
+            if count < ranks.len() {
+                ranks[sorted..].select_nth_unstable(count - sorted);
+            }
+            ranks[sorted..count].sort_unstable();
+            weights.extend(ranks[sorted..count].iter().map(|&rank| self.weight(rank as u32)));
+            sorted = count;
+            let first = *weights.first()?;
+            let total = all.unwrap_or_else(|| weights.iter().sum());
             let mut before = 0.0;
-            let mut kept = ids.len();
-            for (i, &id) in ids.iter().enumerate() {
-                let weight = self.weight(id);
+            let mut kept = count;
+            for (i, &weight) in weights.iter().enumerate() {
                 let too_late = choice.top_p < 1.0 && i > 0 && before >= f64::from(choice.top_p) * total;
                 if weight == 0.0 || too_late || weight < f64::from(choice.min_p) * first {
                     kept = i;
@@ -120,18 +140,18 @@ impl Row<'_> {
                 }
                 before += weight;
             }
-            if kept == ids.len() && count < top_k.min(all) {
+            if kept == count && count < top_k {
                 count = (count * 8).min(top_k);
                 continue;
             }
-            let ids = &ids[..kept.max(1)];
-            let goal = choice.uniform * ids.iter().map(|&id| self.weight(id)).fold(0.0, |sum, weight| sum + weight);
+            let weights = &weights[..kept.max(1)];
+            let goal = choice.uniform * weights.iter().sum::<f64>();
             let mut sum = 0.0;
-            let drawn = ids.iter().find(|&&id| {
-                sum += self.weight(id);
+            let drawn = weights.iter().position(|&weight| {
+                sum += weight;
                 sum > goal
             });
-            return drawn.or(ids.last()).copied();
+            return Some(ranks[drawn.unwrap_or(weights.len() - 1)] as u32);
         }
     }
 }
@@ -143,12 +163,13 @@ fn draw(
     banned: &[u32],
     choice: &Choice,
     z: &mut [f32],
+    weights: &mut [f32],
 ) -> Result<Drawn, KernelError> {
     let mut statistics = Statistics::EMPTY;
     for (z, logits) in z.chunks_mut(CHUNK).zip(logits.chunks(CHUNK)) {
         z.copy_from_slice(logits);
         head::divide(isa, z, choice.temperature);
-        statistics.join(head::part(isa, z));
+        statistics = head::join(isa, statistics, z);
     }
     if !statistics.is_finite() {
         return Err(KernelError::NotFinite { operation: OPERATION, row });
@@ -165,7 +186,8 @@ fn draw(
         if maximum == f32::NEG_INFINITY {
             return Err(KernelError::NoChoice { operation: OPERATION, row });
         }
-        let candidates = Row { z, maximum };
+        exponentials(isa, z, maximum, weights);
+        let candidates = Row { z, weights };
         if choice.top_k == 0 && choice.top_p >= 1.0 && choice.min_p <= 0.0 {
             candidates.draw(isa, choice.uniform)
         } else {
@@ -208,8 +230,9 @@ pub(crate) fn sample(
         .par_iter()
         .enumerate()
         .map(|(row, choice)| {
-            let mut z = scratch.take(vocabulary);
-            draw(isa, row, &logits[row * outputs..][..vocabulary], banned, choice, &mut z)
+            let mut buffer = scratch.take(2 * vocabulary);
+            let (z, weights) = buffer.split_at_mut(vocabulary);
+            draw(isa, row, &logits[row * outputs..][..vocabulary], banned, choice, z, weights)
         })
         .collect();
     for (row, drawn) in drawn.into_iter().enumerate() {
