@@ -2,8 +2,8 @@
 
 use ragen_kernels::{Backend, Choice};
 
+use super::super::{ModelError, Weights};
 use super::stop::{StopMatcher, check_strings};
-use super::{ModelError, Weights};
 use crate::random::{Purpose, Stream};
 use crate::record::Finish;
 
