@@ -1,15 +1,20 @@
 //! Causal grouped-query attention over blocks of keys.
 //!
-//! A block holds, per key head, 16 keys transposed (`[head_dim][16]`) and 16 values (`[16][head_dim]`). A score is a chain of
-//! fused multiply-adds over `head_dim`; the softmax denominator is summed in 16 lanes (the slots of a block) and a tree; the
-//! output is a chain over keys in ascending position. Slots above a row's position are never read into a result.
+//! A block holds, per key head, 16 keys transposed (`[head_dim][16]`) and 16 values (`[16][width]`, where `width` is `head_dim`
+//! rounded up to a multiple of 16). A score is a chain of fused multiply-adds over `head_dim`; the softmax denominator is summed
+//! in 16 lanes (the slots of a block) and a tree; the output is a chain over keys in ascending position. Slots above a row's
+//! position are never read into a result.
+//!
+//! Work is cut into tiles of up to 12 pairs of a row and a query head that share a key head, row by row. A pair takes all keys
+//! that the whole tile sees in one sweep with the other pairs, and the few further ones alone: the order is the same.
 
 use rayon::prelude::*;
 
 use super::isa::{Isa, kernel};
-use super::memory::{Aligned, Scratch};
+use super::memory::{Aligned, Scratch, Shared};
+use super::tiles::{self, Blocked, TALLEST};
 use crate::maths::{self, LANES};
-use crate::{AttentionShape, KEY_BLOCK, KernelError, Layout};
+use crate::{AttentionShape, KEY_BLOCK, KernelError, Layout, Span};
 
 /// Blocks of keys and values of one layer.
 #[derive(Clone, Debug)]
@@ -23,14 +28,9 @@ pub struct Blocks {
 
 impl Blocks {
     pub(crate) fn zeros(count: usize, shape: AttentionShape) -> Self {
-        let length = count * shape.kv_heads * shape.head_dim * KEY_BLOCK;
-        Self {
-            count,
-            kv_heads: shape.kv_heads,
-            head_dim: shape.head_dim,
-            keys: Aligned::zeros(length),
-            values: Aligned::zeros(length),
-        }
+        let AttentionShape { kv_heads, head_dim, .. } = shape;
+        let length = count * kv_heads * head_dim.next_multiple_of(LANES) * KEY_BLOCK;
+        Self { count, kv_heads, head_dim, keys: Aligned::zeros(length), values: Aligned::zeros(length) }
     }
 
     /// Number of blocks.
@@ -39,36 +39,41 @@ impl Blocks {
         self.count
     }
 
+    /// Elements of a value, padding included.
+    fn width(&self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
+    }
+
     /// Elements of one head of one block.
     fn head_length(&self) -> usize {
-        self.head_dim * KEY_BLOCK
+        self.width() * KEY_BLOCK
     }
 
-    fn keys(&self, block: u32, head: usize) -> &[f32] {
-        &self.keys.as_slice()[(block as usize * self.kv_heads + head) * self.head_length()..][..self.head_length()]
+    fn keys<'a>(&'a self, head: usize, table: &'a [u32]) -> Blocked<'a> {
+        blocked(self.keys.as_slice(), self.kv_heads, self.head_length(), head, table)
     }
 
-    fn values(&self, block: u32, head: usize) -> &[f32] {
-        &self.values.as_slice()[(block as usize * self.kv_heads + head) * self.head_length()..][..self.head_length()]
+    fn values<'a>(&'a self, head: usize, table: &'a [u32]) -> Blocked<'a> {
+        blocked(self.values.as_slice(), self.kv_heads, self.head_length(), head, table)
     }
 
     pub(crate) fn store(&mut self, k: &[f32], v: &[f32], layout: &Layout) {
-        let (head_dim, length) = (self.head_dim, self.head_length());
-        let width = self.kv_heads * head_dim;
+        let (head_dim, width, length) = (self.head_dim, self.width(), self.head_length());
+        let row_length = self.kv_heads * head_dim;
         let (keys, values) = (self.keys.as_mut_slice(), self.values.as_mut_slice());
         for span in &layout.spans {
             for i in 0..span.rows as usize {
                 let position = span.first_position as usize + i;
                 let block = layout.table[span.first_entry as usize + position / KEY_BLOCK] as usize;
                 let slot = position % KEY_BLOCK;
-                let row = (span.first_row as usize + i) * width;
+                let row = (span.first_row as usize + i) * row_length;
                 for head in 0..self.kv_heads {
                     let from = row + head * head_dim;
                     let to = (block * self.kv_heads + head) * length;
                     for (d, &k) in k[from..][..head_dim].iter().enumerate() {
                         keys[to + d * KEY_BLOCK + slot] = k;
                     }
-                    values[to + slot * head_dim..][..head_dim].copy_from_slice(&v[from..][..head_dim]);
+                    values[to + slot * width..][..head_dim].copy_from_slice(&v[from..][..head_dim]);
                 }
             }
         }
@@ -82,33 +87,28 @@ impl Blocks {
     }
 }
 
-kernel! {
-    /// `out[j] = Σ_d q[d] · k[d][j]`.
-    fn dot_lanes(q: &[f32], k: &[f32], out: &mut [f32; KEY_BLOCK]) {
-        let mut sums = [0.0f32; KEY_BLOCK];
-        for (q, k) in q.iter().zip(k.as_chunks::<KEY_BLOCK>().0) {
-            for (sum, k) in sums.iter_mut().zip(k) {
-                *sum = q.mul_add(*k, *sum);
-            }
-        }
-        *out = sums;
-    }
+fn blocked<'a>(values: &'a [f32], heads: usize, head_length: usize, head: usize, table: &'a [u32]) -> Blocked<'a> {
+    Blocked { values: values.get(head * head_length..).unwrap_or(&[]), stride: heads * head_length, table }
 }
 
 kernel! {
-    /// Turns scores into `exp(score · scale - maximum)` and returns the maximum and the sum.
-    fn softmax(scores: &mut [f32], count: usize, scale: f32) -> (f32, f32) {
-        let mut maximum = [f32::NEG_INFINITY; LANES];
-        for (block, scores) in scores.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-            for (lane, (score, maximum)) in scores.iter_mut().zip(&mut maximum).enumerate() {
-                let scaled = if block * LANES + lane < count { *score * scale } else { f32::NEG_INFINITY };
+    /// Turns the scores of row `m` of a tile into `exp(score · scale - maximum)`; returns the maximum and the sum.
+    fn softmax(scores: &mut [f32], m: usize, count: usize, scale: f32) -> (f32, f32) {
+        let blocks = count.div_ceil(KEY_BLOCK);
+        let mut maxima = [f32::NEG_INFINITY; LANES];
+        for (e, block) in scores.as_chunks_mut::<{ TALLEST * KEY_BLOCK }>().0[..blocks].iter_mut().enumerate() {
+            let scores = &mut block.as_chunks_mut::<KEY_BLOCK>().0[m];
+            let seen = count - e * KEY_BLOCK;
+            for (j, (score, maximum)) in scores.iter_mut().zip(&mut maxima).enumerate() {
+                let scaled = if j < seen { *score * scale } else { f32::NEG_INFINITY };
                 *score = scaled;
                 *maximum = if scaled > *maximum { scaled } else { *maximum };
             }
         }
-        let maximum = maximum.into_iter().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+        let maximum = maxima.into_iter().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
         let mut sums = [0.0f32; LANES];
-        for scores in scores.as_chunks_mut::<LANES>().0 {
+        for block in &mut scores.as_chunks_mut::<{ TALLEST * KEY_BLOCK }>().0[..blocks] {
+            let scores = &mut block.as_chunks_mut::<KEY_BLOCK>().0[m];
             for (score, sum) in scores.iter_mut().zip(&mut sums) {
                 *score = maths::exp(*score - maximum);
                 *sum += *score;
@@ -119,26 +119,140 @@ kernel! {
 }
 
 kernel! {
+    /// Turns the scores of row `m` of a tile into their gradients, and the gradients of its weights into the weights.
+    fn score_gradients(
+        scores: &mut [f32],
+        d_weights: &mut [f32],
+        m: usize,
+        count: usize,
+        scale: f32,
+        log_sum: f32,
+        product: f32,
+    ) {
+        let blocks = count.div_ceil(KEY_BLOCK);
+        let scores = &mut scores.as_chunks_mut::<{ TALLEST * KEY_BLOCK }>().0[..blocks];
+        let d_weights = &mut d_weights.as_chunks_mut::<{ TALLEST * KEY_BLOCK }>().0[..blocks];
+        for (e, (scores, d_weights)) in scores.iter_mut().zip(d_weights).enumerate() {
+            let scores = &mut scores.as_chunks_mut::<KEY_BLOCK>().0[m];
+            let d_weights = &mut d_weights.as_chunks_mut::<KEY_BLOCK>().0[m];
+            let seen = count - e * KEY_BLOCK;
+            for (j, (score, d_weight)) in scores.iter_mut().zip(d_weights).enumerate() {
+                let weight = maths::exp(*score * scale - log_sum);
+                let d_score = weight * (*d_weight - product) * scale;
+                *score = if j < seen { d_score } else { 0.0 };
+                *d_weight = if j < seen { weight } else { 0.0 };
+            }
+        }
+    }
+}
+
+kernel! {
     /// `out += weight · v`.
-    fn axpy(weight: f32, v: &[f32], out: &mut [f32]) {
+    fn add_weighted(weight: f32, v: &[f32], out: &mut [f32]) {
         for (out, v) in out.iter_mut().zip(v) {
             *out = weight.mul_add(*v, *out);
         }
     }
 }
 
-/// Position and first table entry of every row.
-fn places(layout: &Layout) -> Vec<(usize, usize)> {
-    layout
-        .spans
-        .iter()
-        .flat_map(|span| {
-            (0..span.rows as usize).map(move |i| (span.first_position as usize + i, span.first_entry as usize))
-        })
-        .collect()
+kernel! {
+    /// `Σ_d a[d][m] · b[d][m]` for every pair of a tile, in ascending `d` as in `tiles::scores`: a row that sees one key gets a
+    /// gradient of exactly 0.
+    fn products_of(a: &[f32], b: &[f32]) -> [f32; TALLEST] {
+        let mut sums = [0.0f32; TALLEST];
+        for (a, b) in a.as_chunks::<TALLEST>().0.iter().zip(b.as_chunks::<TALLEST>().0) {
+            for m in 0..TALLEST {
+                sums[m] = a[m].mul_add(b[m], sums[m]);
+            }
+        }
+        sums
+    }
 }
 
-/// Attention of every row; `log_sum` may be empty.
+/// Up to 12 pairs of a row of `span` and a query head of key head `head`.
+#[derive(Clone, Copy, Debug)]
+struct Tile {
+    span: Span,
+    head: usize,
+    /// First pair: pair `p` is row `p / group` of the span and head `p % group` of the group.
+    first: usize,
+    pairs: usize,
+    group: usize,
+    heads: usize,
+}
+
+impl Tile {
+    /// Index of pair `m` among all rows and heads.
+    fn pair(&self, m: usize) -> usize {
+        let p = self.first + m;
+        (self.span.first_row as usize + p / self.group) * self.heads + self.head * self.group + p % self.group
+    }
+
+    /// Keys that pair `m` sees.
+    fn count(&self, m: usize) -> usize {
+        self.span.first_position as usize + (self.first + m) / self.group + 1
+    }
+
+    /// Copies pairs to rows of `width` and, transposed, to `[head_dim][TALLEST]`.
+    fn gather(&self, x: &[f32], head_dim: usize, width: usize, rows: &mut [f32], packed: &mut [f32]) {
+        for (m, row) in rows.chunks_exact_mut(width).take(self.pairs).enumerate() {
+            let x = &x[self.pair(m) * head_dim..][..head_dim];
+            row[..head_dim].copy_from_slice(x);
+            row[head_dim..].fill(0.0);
+            for (packed, &x) in packed.chunks_exact_mut(TALLEST).zip(x) {
+                packed[m] = x;
+            }
+        }
+    }
+}
+
+/// All tiles of a layout, and the number of multiply-adds of one product over them.
+fn tiles(layout: &Layout, shape: AttentionShape) -> (Vec<Tile>, usize) {
+    let AttentionShape { heads, kv_heads, head_dim, .. } = shape;
+    let group = heads / kv_heads;
+    let (mut tiles, mut work) = (Vec::new(), 0);
+    for &span in &layout.spans {
+        let pairs = span.rows as usize * group;
+        work += pairs * heads * (span.first_position + span.rows) as usize * head_dim;
+        for head in 0..kv_heads {
+            tiles.extend((0..pairs).step_by(TALLEST).map(|first| Tile {
+                span,
+                head,
+                first,
+                pairs: TALLEST.min(pairs - first),
+                group,
+                heads,
+            }));
+        }
+    }
+    (tiles, work)
+}
+
+/// Work below this many multiply-adds stays on the calling thread.
+const SERIAL: usize = 1 << 17;
+
+fn for_each<T: Sync>(work: usize, items: &[T], f: impl Fn(&T) + Send + Sync) {
+    if work < SERIAL {
+        items.iter().for_each(f);
+    } else {
+        items.par_iter().for_each(f);
+    }
+}
+
+/// `out[m] = Σ_j weights[j][m] · values[j]` for the pairs of a tile.
+fn weigh(isa: Isa, tile: &Tile, weights: &[f32], values: Blocked<'_>, width: usize, out: &mut [f32]) {
+    let common = tile.count(0);
+    tiles::weighted(isa, tile.pairs, weights, values, common, width, out);
+    for (m, out) in out.chunks_exact_mut(width).take(tile.pairs).enumerate() {
+        for j in common..tile.count(m) {
+            let (e, slot) = (j / KEY_BLOCK, j % KEY_BLOCK);
+            let value = &values.values[values.table[e] as usize * values.stride + slot * width..][..width];
+            add_weighted(isa, weights[(e * TALLEST + m) * KEY_BLOCK + slot], value, out);
+        }
+    }
+}
+
+/// Attention of every row.
 #[expect(clippy::too_many_arguments, reason = "arrays and their shape")]
 pub(crate) fn attention(
     isa: Isa,
@@ -150,43 +264,33 @@ pub(crate) fn attention(
     out: &mut [f32],
     log_sum: Option<&mut [f32]>,
 ) {
-    let AttentionShape { heads, kv_heads, head_dim, scale } = shape;
-    let group = heads / kv_heads;
-    let places = places(layout);
-    let row = |r: usize, out: &mut [f32], mut log_sum: Option<&mut [f32]>| {
-        let (position, entry) = places[r];
-        let count = position + 1;
-        let table = &layout.table[entry..][..count.div_ceil(KEY_BLOCK)];
-        let mut scores = scratch.take(table.len() * KEY_BLOCK);
-        for h in 0..heads {
-            let q = &q[(r * heads + h) * head_dim..][..head_dim];
-            for (&block, scores) in table.iter().zip(scores.as_chunks_mut::<KEY_BLOCK>().0) {
-                dot_lanes(isa, q, blocks.keys(block, h / group), scores);
-            }
-            let (maximum, sum) = softmax(isa, &mut scores, count, scale);
-            let out = &mut out[h * head_dim..][..head_dim];
-            out.fill(0.0);
-            for (j, &weight) in scores[..count].iter().enumerate() {
-                let values = blocks.values(table[j / KEY_BLOCK], h / group);
-                axpy(isa, weight, &values[j % KEY_BLOCK * head_dim..][..head_dim], out);
-            }
-            let inverse = 1.0 / sum;
-            out.iter_mut().for_each(|out| *out *= inverse);
-            if let Some(log_sum) = &mut log_sum {
-                log_sum[h] = maximum + maths::ln(sum);
+    let (head_dim, width) = (shape.head_dim, blocks.width());
+    let (tiles, work) = tiles(layout, shape);
+    let (out, log_sum) = (Shared::new(out), log_sum.map(Shared::new));
+    for_each(work, &tiles, |tile| {
+        let table = &layout.table[tile.span.first_entry as usize..];
+        let table = &table[..tile.count(tile.pairs - 1).div_ceil(KEY_BLOCK)];
+        let mut buffer = scratch.take(TALLEST * (2 * width + table.len() * KEY_BLOCK));
+        let (packed, rest) = buffer.split_at_mut(TALLEST * width);
+        let (rows, scores) = rest.split_at_mut(TALLEST * width);
+        tile.gather(q, head_dim, width, rows, packed);
+        tiles::scores(isa, tile.pairs, head_dim, packed, blocks.keys(tile.head, table), scores);
+        let mut inverses = [0.0; TALLEST];
+        for (m, inverse) in inverses.iter_mut().enumerate().take(tile.pairs) {
+            let (maximum, sum) = softmax(isa, scores, m, tile.count(m), shape.scale);
+            *inverse = 1.0 / sum;
+            if let Some(log_sum) = &log_sum {
+                // SAFETY: a pair belongs to one tile, and a tile is worked on by one thread.
+                unsafe { log_sum.put(tile.pair(m), maximum + maths::ln(sum)) };
             }
         }
-    };
-    let rows = places.len();
-    let out = &mut out[..rows * heads * head_dim];
-    match log_sum {
-        Some(log_sum) => out
-            .par_chunks_mut(heads * head_dim)
-            .zip(log_sum[..rows * heads].par_chunks_mut(heads))
-            .enumerate()
-            .for_each(|(r, (out, log_sum))| row(r, out, Some(log_sum))),
-        None => out.par_chunks_mut(heads * head_dim).enumerate().for_each(|(r, out)| row(r, out, None)),
-    }
+        weigh(isa, tile, scores, blocks.values(tile.head, table), width, rows);
+        for (m, row) in rows.chunks_exact(width).take(tile.pairs).enumerate() {
+            // SAFETY: as above.
+            let out = unsafe { out.slice(tile.pair(m) * head_dim, head_dim) };
+            out.iter_mut().zip(row).for_each(|(out, sum)| *out = sum * inverses[m]);
+        }
+    });
 }
 
 /// Row that owns each slot, `u32::MAX` where none does.
@@ -217,10 +321,46 @@ fn owners(operation: &'static str, layout: &Layout) -> Result<Vec<u32>, KernelEr
     Ok(owners)
 }
 
-/// Backward of [`attention`].
+/// The blocks that a layout uses, renumbered from 0 on, and who sees them.
+struct Uses {
+    /// Block numbers.
+    blocks: Vec<u32>,
+    /// The block table with new numbers.
+    table: Vec<u32>,
+    /// `(new number, span, position of the block's first slot)`, by number, then in the order of spans.
+    visits: Vec<(u32, Span, usize)>,
+}
+
+impl Uses {
+    fn new(layout: &Layout) -> Self {
+        let mut numbers = vec![u32::MAX; layout.block_bound()];
+        let mut uses = Self { blocks: Vec::new(), table: vec![0; layout.table.len()], visits: Vec::new() };
+        for &span in layout.spans.iter().filter(|span| span.rows > 0) {
+            let first = span.first_entry as usize;
+            let count = ((span.first_position + span.rows) as usize).div_ceil(KEY_BLOCK);
+            for (e, &block) in layout.table[first..first + count].iter().enumerate() {
+                let number = &mut numbers[block as usize];
+                if *number == u32::MAX {
+                    *number = uses.blocks.len() as u32;
+                    uses.blocks.push(block);
+                }
+                uses.table[first + e] = *number;
+                uses.visits.push((*number, span, e * KEY_BLOCK));
+            }
+        }
+        uses.visits.sort_by_key(|&(number, ..)| number);
+        uses
+    }
+}
+
+/// Pairs whose gradients of keys and values are gathered before they are added.
+const GATHERED: usize = 4 * TALLEST;
+
+/// Backward of [`attention`]: first `dq`, tile by tile, then `dk` and `dv`, block by block. Scores are computed anew both times.
 #[expect(clippy::too_many_arguments, reason = "arrays and their shape")]
 pub(crate) fn attention_gradient(
     isa: Isa,
+    scratch: &Scratch,
     q: &[f32],
     layout: &Layout,
     shape: AttentionShape,
@@ -233,39 +373,125 @@ pub(crate) fn attention_gradient(
     dv: &mut [f32],
 ) -> Result<(), KernelError> {
     let AttentionShape { heads, kv_heads, head_dim, scale } = shape;
-    let group = heads / kv_heads;
+    let (width, length) = (blocks.width(), blocks.head_length());
     let owners = owners("attention_gradient", layout)?;
-    let places = places(layout);
-    let rows = places.len();
-    dk[..rows * kv_heads * head_dim].fill(0.0);
-    dv[..rows * kv_heads * head_dim].fill(0.0);
-    dq[..rows * heads * head_dim].fill(0.0);
-    for (r, &(position, entry)) in places.iter().enumerate() {
-        for h in 0..heads {
-            let at = (r * heads + h) * head_dim;
-            let (q, d_out, dq) = (&q[at..][..head_dim], &d_out[at..][..head_dim], &mut dq[at..][..head_dim]);
-            let product = d_out.iter().zip(&out[at..]).fold(0.0f32, |sum, (a, b)| a.mul_add(*b, sum));
-            for j in 0..=position {
-                let block = layout.table[entry + j / KEY_BLOCK];
-                let owner = owners[block as usize * KEY_BLOCK + j % KEY_BLOCK] as usize;
-                let keys = blocks.keys(block, h / group);
-                let v = &blocks.values(block, h / group)[j % KEY_BLOCK * head_dim..][..head_dim];
-                let mut score = 0.0f32;
-                let mut d_weight = 0.0f32;
-                for d in 0..head_dim {
-                    score = q[d].mul_add(keys[d * KEY_BLOCK + j % KEY_BLOCK], score);
-                    d_weight = d_out[d].mul_add(v[d], d_weight);
-                }
-                let weight = maths::exp(score * scale - log_sum[r * heads + h]);
-                let d_score = weight * (d_weight - product) * scale;
-                let to = (owner * kv_heads + h / group) * head_dim;
-                axpy(isa, weight, d_out, &mut dv[to..][..head_dim]);
-                axpy(isa, d_score, q, &mut dk[to..][..head_dim]);
-                for d in 0..head_dim {
-                    dq[d] = d_score.mul_add(keys[d * KEY_BLOCK + j % KEY_BLOCK], dq[d]);
-                }
+    let uses = Uses::new(layout);
+    let (tiles, work) = tiles(layout, shape);
+
+    // Keys by row and values by column, so that every product below has its reduction outermost.
+    let mut key_rows = scratch.take(uses.blocks.len() * kv_heads * length);
+    let mut value_columns = scratch.take(uses.blocks.len() * kv_heads * length);
+    let turn = |(i, (key_rows, value_columns)): (usize, (&mut [f32], &mut [f32]))| {
+        let block = uses.blocks[i / kv_heads] as usize;
+        let from = (block * kv_heads + i % kv_heads) * length;
+        let (keys, values) = (&blocks.keys.as_slice()[from..][..length], &blocks.values.as_slice()[from..][..length]);
+        for d in 0..width {
+            for j in 0..KEY_BLOCK {
+                key_rows[j * width + d] = keys[d * KEY_BLOCK + j];
+                value_columns[d * KEY_BLOCK + j] = values[j * width + d];
             }
         }
-    }
+    };
+    key_rows.par_chunks_mut(length).zip(value_columns.par_chunks_mut(length)).enumerate().for_each(turn);
+    let (key_rows, value_columns) = (&*key_rows, &*value_columns);
+
+    let mut products = scratch.take(layout.rows() * heads);
+    let (dq, shared_products) = (Shared::new(dq), Shared::new(&mut products));
+    for_each(work, &tiles, |tile| {
+        let entries = tile.span.first_entry as usize..;
+        let count = tile.count(tile.pairs - 1).div_ceil(KEY_BLOCK);
+        let table = &layout.table[entries.clone()][..count];
+        let local = &uses.table[entries][..count];
+        let mut buffer = scratch.take(TALLEST * (3 * width + 2 * count * KEY_BLOCK));
+        let (packed, rest) = buffer.split_at_mut(TALLEST * width);
+        let (packed_out, rest) = rest.split_at_mut(TALLEST * width);
+        let (rows, rest) = rest.split_at_mut(TALLEST * width);
+        let (scores, d_weights) = rest.split_at_mut(TALLEST * count * KEY_BLOCK);
+        tile.gather(q, head_dim, width, rows, packed);
+        tiles::scores(isa, tile.pairs, head_dim, packed, blocks.keys(tile.head, table), scores);
+        tile.gather(d_out, head_dim, width, rows, packed);
+        let columns = blocked(value_columns, kv_heads, length, tile.head, local);
+        tiles::scores(isa, tile.pairs, head_dim, packed, columns, d_weights);
+        tile.gather(out, head_dim, width, rows, packed_out);
+        let of_tile = products_of(isa, &packed[..head_dim * TALLEST], &packed_out[..head_dim * TALLEST]);
+        for (m, &product) in of_tile.iter().enumerate().take(tile.pairs) {
+            let pair = tile.pair(m);
+            // SAFETY: a pair belongs to one tile, and a tile is worked on by one thread.
+            unsafe { shared_products.put(pair, product) };
+            score_gradients(isa, scores, d_weights, m, tile.count(m), scale, log_sum[pair], product);
+        }
+        weigh(isa, tile, scores, blocked(key_rows, kv_heads, length, tile.head, local), width, rows);
+        for (m, row) in rows.chunks_exact(width).take(tile.pairs).enumerate() {
+            // SAFETY: as above.
+            unsafe { dq.slice(tile.pair(m) * head_dim, head_dim) }.copy_from_slice(&row[..head_dim]);
+        }
+    });
+
+    let products = &*products;
+    let (dk, dv) = (Shared::new(dk), Shared::new(dv));
+    let heads_of_blocks: Vec<(u32, usize)> =
+        (0..uses.blocks.len() as u32).flat_map(|number| (0..kv_heads).map(move |head| (number, head))).collect();
+    for_each(work, &heads_of_blocks, |&(number, head)| {
+        let block = uses.blocks[number as usize];
+        let mut buffer = scratch.take(2 * length + TALLEST * width + GATHERED * (2 * width + 2 * KEY_BLOCK));
+        let (d_keys, rest) = buffer.split_at_mut(length);
+        let (d_values, rest) = rest.split_at_mut(length);
+        let (packed, rest) = rest.split_at_mut(TALLEST * width);
+        let (q_rows, rest) = rest.split_at_mut(GATHERED * width);
+        let (d_rows, rest) = rest.split_at_mut(GATHERED * width);
+        let (scores, d_weights) = rest.split_at_mut(GATHERED * KEY_BLOCK);
+        d_keys.fill(0.0);
+        d_values.fill(0.0);
+        let from = uses.visits.partition_point(|visit| visit.0 < number);
+        let to = uses.visits.partition_point(|visit| visit.0 <= number);
+        for &(_, span, start) in &uses.visits[from..to] {
+            let group = heads / kv_heads;
+            let end = span.rows as usize * group;
+            let begin = start.saturating_sub(span.first_position as usize) * group;
+            for first in (begin..end).step_by(GATHERED) {
+                let pairs = GATHERED.min(end - first);
+                let whole = Tile { span, head, first, pairs, group, heads };
+                for top in (0..pairs).step_by(TALLEST) {
+                    let tile = Tile { first: first + top, pairs: TALLEST.min(pairs - top), ..whole };
+                    let scores = &mut scores[top * KEY_BLOCK..][..TALLEST * KEY_BLOCK];
+                    let d_weights = &mut d_weights[top * KEY_BLOCK..][..TALLEST * KEY_BLOCK];
+                    tile.gather(q, head_dim, width, &mut q_rows[top * width..], packed);
+                    let keys = blocks.keys(head, std::slice::from_ref(&block));
+                    tiles::scores(isa, tile.pairs, head_dim, packed, keys, scores);
+                    tile.gather(d_out, head_dim, width, &mut d_rows[top * width..], packed);
+                    let columns = blocked(value_columns, kv_heads, length, head, std::slice::from_ref(&number));
+                    tiles::scores(isa, tile.pairs, head_dim, packed, columns, d_weights);
+                    for m in 0..tile.pairs {
+                        let (pair, seen) = (tile.pair(m), KEY_BLOCK.min(tile.count(m) - start));
+                        score_gradients(isa, scores, d_weights, m, seen, scale, log_sum[pair], products[pair]);
+                    }
+                }
+                // The first pairs may not see the whole block; the others do.
+                let partial = (0..pairs).take_while(|&m| whole.count(m) < start + KEY_BLOCK).count();
+                for m in 0..partial {
+                    for j in 0..whole.count(m) - start {
+                        let (weight, d_score) = (d_weights[m * KEY_BLOCK + j], scores[m * KEY_BLOCK + j]);
+                        add_weighted(isa, weight, &d_rows[m * width..][..width], &mut d_values[j * width..][..width]);
+                        add_weighted(isa, d_score, &q_rows[m * width..][..width], &mut d_keys[j * width..][..width]);
+                    }
+                }
+                let rest = pairs - partial;
+                let (at, row) = (partial * KEY_BLOCK, partial * width);
+                tiles::outer(isa, rest, &d_weights[at..], &d_rows[row..], width, d_values);
+                tiles::outer(isa, rest, &scores[at..], &q_rows[row..], width, d_keys);
+            }
+        }
+        for j in 0..KEY_BLOCK {
+            let owner = owners[block as usize * KEY_BLOCK + j];
+            if owner == u32::MAX {
+                continue;
+            }
+            let row = (owner as usize * kv_heads + head) * head_dim;
+            // SAFETY: a row owns one slot, and a slot belongs to one block.
+            let (dk, dv) = unsafe { (dk.slice(row, head_dim), dv.slice(row, head_dim)) };
+            dk.copy_from_slice(&d_keys[j * width..][..head_dim]);
+            dv.copy_from_slice(&d_values[j * width..][..head_dim]);
+        }
+    });
     Ok(())
 }

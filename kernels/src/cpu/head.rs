@@ -5,9 +5,10 @@
 
 use rayon::prelude::*;
 
-use super::gemm::{self, Left, Matrix, Output, PANEL, Right};
+use super::gemm::{self, Left, Matrix, Output, Right};
 use super::isa::{Isa, kernel};
 use super::memory::Scratch;
+use super::tiles::PANEL;
 use crate::maths::{self, LANES};
 use crate::{HeadShape, KernelError};
 

@@ -118,4 +118,17 @@ impl Shared {
         // SAFETY: inside the array by the assertion; alive and not shared by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(from), count) }
     }
+
+    /// Writes one element.
+    ///
+    /// # Safety
+    /// As for `slice`.
+    ///
+    /// # Panics
+    /// As for `slice`.
+    pub(crate) unsafe fn put(&self, index: usize, value: f32) {
+        // SAFETY: the caller's promise.
+        let part = unsafe { self.slice(index, 1) };
+        part[0] = value;
+    }
 }

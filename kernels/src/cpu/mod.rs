@@ -13,6 +13,7 @@ mod memory;
 mod optimiser;
 mod rows;
 mod sample;
+mod tiles;
 
 use rayon::prelude::*;
 
@@ -366,7 +367,20 @@ impl Backend for Cpu {
         at_least(OPERATION, "dq", dq.len(), count)?;
         at_least(OPERATION, "dk", dk.len(), kv_count)?;
         at_least(OPERATION, "dv", dv.len(), kv_count)?;
-        attention::attention_gradient(self.isa, q, layout, shape, blocks, out, log_sum, d_out, dq, dk, dv)
+        attention::attention_gradient(
+            self.isa,
+            &self.scratch,
+            q,
+            layout,
+            shape,
+            blocks,
+            out,
+            log_sum,
+            d_out,
+            dq,
+            dk,
+            dv,
+        )
     }
 
     fn swiglu(&self, gate: &Vec<f32>, up: &Vec<f32>, count: usize, y: &mut Vec<f32>) -> Result<(), KernelError> {
