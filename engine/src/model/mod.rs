@@ -35,7 +35,7 @@ pub use error::ModelError;
 pub use files::{CONFIG, INDEX, WEIGHTS, WeightFiles};
 pub use generate::{Completion, Generator, GeneratorCounts, GeneratorOptions, Request, Sampling, StopRules};
 pub use network::{Network, RowOutputs};
-pub use optimizer::{AdamWSettings, Optimizer, Step};
+pub use optimizer::{AdamWSettings, NonFinite, Optimizer, Step};
 pub use pack::{PackedBatch, pack};
 pub use parameters::{Parameter, ParameterList};
 pub use rope::rope_table;

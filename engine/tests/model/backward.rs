@@ -182,14 +182,29 @@ fn a_gradient_that_is_not_finite_leaves_the_weights_alone() {
     slopes[2] = f32::NAN;
     network.backward_rows(&batch, &slopes, &[], &[]).unwrap();
     let step = network.step(&AdamWSettings::default()).unwrap();
-    let Step::Skipped { parameter } = step else { panic!("{step:?}") };
-    assert_eq!(parameter, "model.embed_tokens.weight");
+    let Step::Skipped(found) = step else { panic!("{step:?}") };
+    assert_eq!(found.to_string(), "the gradient of `model.embed_tokens.weight` is not finite");
     assert_eq!(network.weights().hash().unwrap(), hash);
     assert_eq!(network.optimizer().unwrap().steps(), 0);
     // The broken gradients are gone, so the next step succeeds.
     accumulate(&mut network, &views, false, &[vec![1.0; 6], vec![0.0; 6], vec![]], 0);
     assert!(matches!(network.step(&AdamWSettings::default()).unwrap(), Step::Applied { .. }));
     assert_ne!(network.weights().hash().unwrap(), hash);
+}
+
+#[test]
+fn a_broken_weight_is_named_with_its_layer() {
+    let mut network = Network::trained(weights(Architecture::Llama, false, false), false).unwrap();
+    let list = network.weights().parameters().clone();
+    let place = list.iter().position(|parameter| parameter.name == "model.layers.1.mlp.up_proj.weight").unwrap();
+    let mut values = network.weights().read(place).unwrap();
+    values[7] = f32::NAN;
+    network.weights_mut().write(place, &values).unwrap();
+    let sequence = tokens(3, 8);
+    accumulate(&mut network, &[&sequence], false, &[vec![1.0; 6], vec![0.0; 6], vec![]], 0);
+    let step = network.step(&AdamWSettings::default()).unwrap();
+    let Step::Skipped(found) = step else { panic!("{step:?}") };
+    assert_eq!(found.to_string(), "the weight `model.layers.1.mlp.up_proj.weight` in layer 1 is not finite");
 }
 
 #[test]

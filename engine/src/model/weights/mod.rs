@@ -186,6 +186,30 @@ impl<B: Backend> Weights<B> {
         Ok(())
     }
 
+    /// Sets the value head's bias, such as to the mean return before the critic has learnt anything.
+    ///
+    /// # Errors
+    /// A model without a value head, or what the device reports.
+    pub fn set_value_bias(&mut self, bias: f32) -> Result<(), ModelError> {
+        match self.list.value_head.and_then(|projection| projection.bias) {
+            Some(place) => self.write(place, &[bias]),
+            None => Err(ModelError::argument("set_value_bias", "the model has no value head")),
+        }
+    }
+
+    /// The first parameter that holds a number that is not finite.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn first_non_finite(&self) -> Result<Option<usize>, ModelError> {
+        for (place, value) in self.values.iter().enumerate() {
+            if !self.backend.sum_squares(value)?.is_finite() {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
     /// Changes parameters in place and packs their matrices again.
     pub(crate) fn update(
         &mut self,
