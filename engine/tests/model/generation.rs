@@ -208,7 +208,9 @@ fn requests_that_can_never_run_are_errors() {
         assert!(error.contains(text), "{error}");
     }
     generator.submit(&weights, good.clone()).unwrap();
+    assert_eq!(generator.partial(1), None);
     generator.advance(&weights).unwrap();
+    assert_eq!(generator.partial(1).map(<[u32]>::len), Some(1));
     assert!(generator.cancel(1) && !generator.cancel(1));
     assert_eq!(generator.pending(), 0);
 }

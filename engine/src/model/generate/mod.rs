@@ -49,7 +49,7 @@ impl GeneratorOptions {
     pub fn bytes(&self, config: &ModelConfig) -> u64 {
         let cache = self.blocks * KEY_BLOCK * 2 * config.key_width() * config.layers;
         let per_token = 2 * config.hidden_size + slot_floats(config) + scratch_floats(config);
-        let head = SAMPLED_ROWS * (2 * config.hidden_size + config.vocab_size);
+        let head = SAMPLED_ROWS.min(self.running) * (2 * config.hidden_size + config.vocab_size);
         4 * (cache as u64 + (self.pass_tokens * per_token) as u64 + head as u64)
     }
 }
@@ -122,6 +122,9 @@ impl<B: Backend> Generator<B> {
             let reason = format!("banned id {id} is not below {}", config.vocab_size);
             return Err(ModelError::argument("Generator::new", reason));
         }
+        if options.banned.iter().filter(|&&id| (id as usize) < weights.vocabulary()).count() == weights.vocabulary() {
+            return Err(ModelError::argument("Generator::new", "every id is banned"));
+        }
         let (rows, width) = (options.pass_tokens, config.hidden_size);
         let sampled = SAMPLED_ROWS.min(options.running);
         let room = Room {
@@ -186,6 +189,12 @@ impl<B: Backend> Generator<B> {
         self.waiting.len() + self.running.len()
     }
 
+    /// What a running response holds so far, for streaming.
+    #[must_use]
+    pub fn partial(&self, id: u64) -> Option<&[u32]> {
+        self.running.iter().find(|sequence| sequence.request.id == id).map(Sequence::sampled)
+    }
+
     /// What was done so far.
     #[must_use]
     pub fn counts(&self) -> GeneratorCounts {
@@ -212,7 +221,7 @@ impl<B: Backend> Generator<B> {
         if self.tokens.is_empty() {
             return Ok(Vec::new());
         }
-        let result = self.run(weights);
+        let result = self.run(weights).map_err(|error| weights.explain(error));
         if result.is_err() {
             self.rewind();
         }

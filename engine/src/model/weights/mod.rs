@@ -5,11 +5,11 @@ mod files;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ragen_kernels::{AttentionShape, Backend, HeadShape};
+use ragen_kernels::{AttentionShape, Backend, HeadShape, KernelError};
 
 use super::parameters::{ParameterList, Projection};
 use super::rope::rope_table;
-use super::{ModelConfig, ModelError};
+use super::{ModelConfig, ModelError, NonFinite};
 
 /// Source of [`Weights::version`]: only equality of versions means something.
 static NEXT_VERSION: AtomicU64 = AtomicU64::new(1);
@@ -208,6 +208,17 @@ impl<B: Backend> Weights<B> {
             }
         }
         Ok(None)
+    }
+
+    /// Names the weight behind a result that is not finite, if there is one.
+    pub(crate) fn explain(&self, error: ModelError) -> ModelError {
+        if let ModelError::Kernel(KernelError::NotFinite { .. }) = error
+            && let Ok(Some(place)) = self.first_non_finite()
+        {
+            let parameter = self.list.get(place).name.clone();
+            return ModelError::NonFinite(NonFinite { parameter, weight: true });
+        }
+        error
     }
 
     /// Changes parameters in place and packs their matrices again.
