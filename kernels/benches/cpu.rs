@@ -298,7 +298,9 @@ fn head(cpu: &Cpu, report: &Report) {
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let threads = rayon::current_num_threads();
-    let report = Report { flops: peak_flops(threads), bytes: peak_bytes(threads), only };
+    // Twice, as a neighbour may be busy.
+    let flops = peak_flops(threads).max(peak_flops(threads));
+    let report = Report { flops, bytes: peak_bytes(threads), only };
     println!("{:?}, {threads} threads", features());
     println!("peaks: {:.1} GFLOP/s (FMA), {:.1} GB/s (read)\n", report.flops / 1e9, report.bytes / 1e9);
     let cpu = Cpu::new();

@@ -27,6 +27,14 @@ pub(crate) fn exactly(
     if found == expected { Ok(()) } else { Err(KernelError::Length { operation, argument, expected, found }) }
 }
 
+/// An array of this length can exist.
+pub(crate) fn possible(operation: &'static str, argument: &'static str, length: usize) -> Result<(), KernelError> {
+    if length <= isize::MAX as usize / 64 {
+        return Ok(());
+    }
+    Err(KernelError::Value { operation, argument, value: length as f64, expected: "a length that fits in memory" })
+}
+
 /// Every index is below `bound`.
 pub(crate) fn indices(
     operation: &'static str,

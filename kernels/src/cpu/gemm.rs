@@ -43,15 +43,17 @@ impl Matrix {
         if inputs == 0 {
             return;
         }
-        self.panels.as_mut_slice().par_chunks_mut(inputs * PANEL).zip(weights.par_chunks(inputs * PANEL)).for_each(
-            |(panel, rows)| {
-                for (o, row) in rows.chunks_exact(inputs).enumerate() {
-                    for (i, &w) in row.iter().enumerate() {
-                        panel[i * PANEL + o] = w;
-                    }
+        let panels = self.panels.as_mut_slice().par_chunks_mut(inputs * PANEL);
+        panels.zip(weights.par_chunks(inputs * PANEL)).for_each(|(panel, rows)| {
+            if rows.len() == inputs * PANEL {
+                return transpose::<PANEL>(rows, inputs, panel);
+            }
+            for (o, row) in rows.chunks_exact(inputs).enumerate() {
+                for (line, &w) in panel.chunks_exact_mut(PANEL).zip(row) {
+                    line[o] = w;
                 }
-            },
-        );
+            }
+        });
     }
 }
 
@@ -93,8 +95,15 @@ pub(crate) fn tile_height(isa: Isa, rows: usize) -> usize {
     rows.div_ceil(rows.div_ceil(tallest).max(1)).max(1)
 }
 
-/// Columns of a tile that are packed together.
-const PACKED_AT_ONCE: usize = 128;
+/// Turns `[M, depth]` into `[depth][M]`.
+fn transpose<const M: usize>(x: &[f32], depth: usize, packed: &mut [f32]) {
+    let rows: [&[f32]; M] = std::array::from_fn(|m| &x[m * depth..][..depth]);
+    for (k, line) in packed.as_chunks_mut::<M>().0.iter_mut().enumerate().take(depth) {
+        for (value, row) in line.iter_mut().zip(&rows) {
+            *value = row[k];
+        }
+    }
+}
 
 /// Packs rows `[rows, depth]` into tiles.
 pub(crate) fn pack_rows(x: &[f32], rows: usize, depth: usize, height: usize, packed: &mut [f32]) {
@@ -103,13 +112,15 @@ pub(crate) fn pack_rows(x: &[f32], rows: usize, depth: usize, height: usize, pac
     }
     let pack = |(tile, x): (&mut [f32], &[f32])| {
         let rows = x.len() / depth;
-        // In pieces that stay in the first cache while they are written a row at a time.
-        for (piece, tile) in tile.chunks_mut(rows * PACKED_AT_ONCE).enumerate() {
-            for (m, row) in x.chunks_exact(depth).enumerate() {
-                let row = &row[piece * PACKED_AT_ONCE..];
-                for (line, &value) in tile.chunks_exact_mut(rows).zip(row) {
-                    line[m] = value;
-                }
+        match rows {
+            12 => return transpose::<12>(x, depth, tile),
+            8 => return transpose::<8>(x, depth, tile),
+            6 => return transpose::<6>(x, depth, tile),
+            _ => {}
+        }
+        for (m, row) in x.chunks_exact(depth).enumerate() {
+            for (line, &value) in tile.chunks_exact_mut(rows).zip(row) {
+                line[m] = value;
             }
         }
     };
@@ -121,6 +132,15 @@ pub(crate) fn pack_rows(x: &[f32], rows: usize, depth: usize, height: usize, pac
     }
 }
 
+/// Copies `depth` lines of `N` numbers that lie `stride` apart.
+fn copy_lines<const N: usize>(x: &[f32], stride: usize, packed: &mut [f32], depth: usize) {
+    for (k, line) in packed.as_chunks_mut::<N>().0.iter_mut().enumerate().take(depth) {
+        if let Some(from) = x[k * stride..].first_chunk::<N>() {
+            *line = *from;
+        }
+    }
+}
+
 /// Packs the transpose of `[depth, rows]` into tiles.
 pub(crate) fn pack_columns(x: &[f32], rows: usize, depth: usize, height: usize, packed: &mut [f32]) {
     if depth == 0 {
@@ -129,6 +149,11 @@ pub(crate) fn pack_columns(x: &[f32], rows: usize, depth: usize, height: usize, 
     let pack = |(tile, packed): (usize, &mut [f32])| {
         let first = tile * height;
         let count = packed.len() / depth;
+        match count {
+            12 => return copy_lines::<12>(&x[first..], rows, packed, depth),
+            6 => return copy_lines::<6>(&x[first..], rows, packed, depth),
+            _ => {}
+        }
         for (k, line) in packed.chunks_exact_mut(count).enumerate() {
             line.copy_from_slice(&x[k * rows + first..][..count]);
         }
@@ -169,9 +194,13 @@ pub(crate) fn multiply(
             Right::Panels(panels) => &panels[panel * depth * PANEL..][..depth * PANEL],
             Right::Rows { values, stride } => {
                 let mut packed = scratch.take(depth * PANEL);
-                for (k, line) in packed.chunks_exact_mut(PANEL).enumerate() {
-                    line[..width].copy_from_slice(&values[k * stride + first..][..width]);
-                    line[width..].fill(0.0);
+                if width == PANEL {
+                    copy_lines::<PANEL>(&values[first..], stride, &mut packed, depth);
+                } else {
+                    for (k, line) in packed.chunks_exact_mut(PANEL).enumerate() {
+                        line[..width].copy_from_slice(&values[k * stride + first..][..width]);
+                        line[width..].fill(0.0);
+                    }
                 }
                 borrowed = packed;
                 &borrowed
@@ -187,10 +216,9 @@ pub(crate) fn multiply(
             // taken once at a time.
             let row = |m: usize| unsafe { values.slice((top + m) * stride + first, width) };
             if direct {
-                // The last row's part is checked here; the tile lies between the first row's part and it.
-                let _ = row(height - 1);
-                let start = row(0).as_mut_ptr();
-                // SAFETY: `a` holds `[depth][height]`, `b` holds `[depth][PANEL]`; both ends of the tile were checked just now.
+                let start = values.pointer(top * stride + first, (height - 1) * stride + width);
+                // SAFETY: `a` holds `[depth][height]`, `b` holds `[depth][PANEL]`; `pointer` checked both ends of the tile,
+                // whose elements belong to this task.
                 unsafe { tiles::panel(isa, height, depth, a.as_ptr(), b.as_ptr(), start, stride, resume) };
                 continue;
             }

@@ -105,6 +105,16 @@ impl Shared {
         Self { start: array.as_mut_ptr(), length: array.len() }
     }
 
+    /// Where element `from` is.
+    ///
+    /// # Panics
+    /// When the array does not hold `count` elements from there on.
+    pub(crate) fn pointer(&self, from: usize, count: usize) -> *mut f32 {
+        assert!(from.checked_add(count).is_some_and(|end| end <= self.length), "part outside its array");
+        // SAFETY: inside the array by the assertion.
+        unsafe { self.start.add(from) }
+    }
+
     /// Part of the array.
     ///
     /// # Safety
@@ -114,9 +124,9 @@ impl Shared {
     /// When the part lies outside the array.
     #[expect(clippy::mut_from_ref, reason = "callers promise disjoint parts")]
     pub(crate) unsafe fn slice(&self, from: usize, count: usize) -> &mut [f32] {
-        assert!(from.checked_add(count).is_some_and(|end| end <= self.length), "part outside its array");
-        // SAFETY: inside the array by the assertion; alive and not shared by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(from), count) }
+        let start = self.pointer(from, count);
+        // SAFETY: inside the array, as `pointer` checked; alive and not shared by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(start, count) }
     }
 
     /// Writes one element.

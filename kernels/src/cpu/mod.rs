@@ -22,7 +22,7 @@ pub use features::{Features, features};
 pub use gemm::Matrix;
 pub use isa::Isa;
 
-use crate::{AdamW, AttentionShape, Backend, Choice, HeadShape, KernelError, Layout};
+use crate::{AdamW, AttentionShape, Backend, Choice, HeadShape, KEY_BLOCK, KernelError, Layout};
 use check::{at_least, exactly, product};
 use gemm::{Left, Output, Right};
 use memory::Scratch;
@@ -61,6 +61,14 @@ impl Cpu {
     }
 }
 
+/// Calls `f` with the index of the first element and each piece of `y`, on all threads if there are several.
+fn for_pieces(y: &mut [f32], f: impl Fn(usize, &mut [f32]) + Send + Sync) {
+    if y.len() <= PIECE {
+        return f(0, y);
+    }
+    y.par_chunks_mut(PIECE).enumerate().for_each(|(i, piece)| f(i * PIECE, piece));
+}
+
 fn blocks_match(operation: &'static str, blocks: &Blocks, shape: AttentionShape) -> Result<(), KernelError> {
     check::shape(operation, shape)?;
     exactly(operation, "blocks", blocks.kv_heads * blocks.head_dim, product(&[shape.kv_heads, shape.head_dim]))
@@ -83,6 +91,7 @@ impl Backend for Cpu {
     type Blocks = Blocks;
 
     fn zeros(&self, length: usize) -> Result<Vec<f32>, KernelError> {
+        check::possible("zeros", "length", length)?;
         Ok(vec![0.0; length])
     }
 
@@ -108,26 +117,21 @@ impl Backend for Cpu {
 
     fn fill(&self, buffer: &mut Vec<f32>, count: usize, value: f32) -> Result<(), KernelError> {
         at_least("fill", "buffer", buffer.len(), count)?;
-        buffer[..count].fill(value);
+        for_pieces(&mut buffer[..count], |_, piece| piece.fill(value));
         Ok(())
     }
 
     fn copy(&self, x: &Vec<f32>, y: &mut Vec<f32>, count: usize) -> Result<(), KernelError> {
         at_least("copy", "x", x.len(), count)?;
         at_least("copy", "y", y.len(), count)?;
-        y[..count].copy_from_slice(&x[..count]);
+        for_pieces(&mut y[..count], |first, piece| piece.copy_from_slice(&x[first..][..piece.len()]));
         Ok(())
     }
 
     fn add(&self, x: &Vec<f32>, y: &mut Vec<f32>, count: usize) -> Result<(), KernelError> {
         at_least("add", "x", x.len(), count)?;
         at_least("add", "y", y.len(), count)?;
-        let (x, y) = (&x[..count], &mut y[..count]);
-        if count <= 2 * PIECE {
-            rows::add(self.isa, x, y);
-        } else {
-            x.par_chunks(PIECE).zip(y.par_chunks_mut(PIECE)).for_each(|(x, y)| rows::add(self.isa, x, y));
-        }
+        for_pieces(&mut y[..count], |first, piece| rows::add(self.isa, &x[first..][..piece.len()], piece));
         Ok(())
     }
 
@@ -294,6 +298,7 @@ impl Backend for Cpu {
 
     fn blocks(&self, count: usize, shape: AttentionShape) -> Result<Blocks, KernelError> {
         check::shape("blocks", shape)?;
+        check::possible("blocks", "count", product(&[count, shape.kv_heads, shape.head_dim, 2 * KEY_BLOCK]))?;
         Ok(Blocks::zeros(count, shape))
     }
 
@@ -387,15 +392,7 @@ impl Backend for Cpu {
         at_least("swiglu", "gate", gate.len(), count)?;
         at_least("swiglu", "up", up.len(), count)?;
         at_least("swiglu", "y", y.len(), count)?;
-        let (gate, up, y) = (&gate[..count], &up[..count], &mut y[..count]);
-        if count <= PIECE {
-            rows::swiglu(self.isa, gate, up, y);
-        } else {
-            gate.par_chunks(PIECE)
-                .zip(up.par_chunks(PIECE))
-                .zip(y.par_chunks_mut(PIECE))
-                .for_each(|((gate, up), y)| rows::swiglu(self.isa, gate, up, y));
-        }
+        for_pieces(&mut y[..count], |first, y| rows::swiglu(self.isa, &gate[first..], &up[first..], y));
         Ok(())
     }
 

@@ -36,10 +36,14 @@ struct Drawn {
     entropy: f32,
 }
 
-/// Best first; the lower id first among equals.
-fn order(z: &[f32], a: u32, b: u32) -> std::cmp::Ordering {
-    // No NaN gets here: the statistics of the row are finite.
-    z[b as usize].partial_cmp(&z[a as usize]).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(&b))
+/// A number whose ascending order is: best first, and the lower id first among equals.
+#[inline(always)]
+fn rank(z: f32, id: u32) -> u64 {
+    // Adding 0 turns -0 into 0. Flipping the sign bit of positive numbers, and all bits of negative ones, orders as the
+    // numbers do; no NaN gets here, as the statistics of the row are finite.
+    let bits = (z + 0.0).to_bits();
+    let ascending = if bits >> 31 == 0 { bits | 0x8000_0000 } else { !bits };
+    u64::from(!ascending) << 32 | u64::from(id)
 }
 
 /// A row's logits at its temperature, `-∞` where banned.
@@ -53,16 +57,10 @@ impl Row<'_> {
         f64::from(maths::exp(self.z[id as usize] - self.maximum))
     }
 
-    /// The best `count` ids (all, if fewer are possible), best first.
-    fn best(&self, count: usize) -> Vec<u32> {
-        let mut ids: Vec<u32> =
-            (0..self.z.len() as u32).filter(|&id| self.z[id as usize] != f32::NEG_INFINITY).collect();
-        if count < ids.len() {
-            ids.select_nth_unstable_by(count, |&a, &b| order(self.z, a, b));
-            ids.truncate(count);
-        }
-        ids.sort_unstable_by(|&a, &b| order(self.z, a, b));
-        ids
+    /// The ranks of all ids that may be chosen, in no order.
+    fn unsorted_ranks(&self) -> Vec<u64> {
+        let ids = self.z.iter().zip(0u32..);
+        ids.filter(|&(&z, _)| z != f32::NEG_INFINITY).map(|(&z, id)| rank(z, id)).collect()
     }
 
     /// Draws from all ids: first a chunk, then an id in it.
@@ -98,21 +96,26 @@ impl Row<'_> {
 
     /// Draws from the ids that `choice` keeps.
     fn draw_truncated(&self, isa: Isa, choice: &Choice) -> Option<u32> {
-        let all = self.z.len();
-        let top_k = if choice.top_k == 0 { all } else { choice.top_k as usize };
+        let mut ranks = self.unsorted_ranks();
+        let top_k = if choice.top_k == 0 { ranks.len() } else { ranks.len().min(choice.top_k as usize) };
         // Without a limit on the number, sort only as many as the limit on the probability needs.
-        let mut count = if choice.top_k == 0 { 256.min(all) } else { top_k };
-        let total =
+        let mut count = if choice.top_k == 0 { 256.min(top_k) } else { top_k };
+        let all =
             (choice.top_k == 0).then(|| self.z.chunks(CHUNK).fold(0.0, |sum, z| sum + mass(isa, z, self.maximum)));
+        let (mut sorted, mut weights) = (0, Vec::new());
         loop {
-            let ids = self.best(count);
-            let first = self.weight(*ids.first()?);
-            let total =
-                total.unwrap_or_else(|| ids.iter().map(|&id| self.weight(id)).fold(0.0, |sum, weight| sum + weight));
+            // The best `sorted` are in their place already.
+            if count < ranks.len() {
+                ranks[sorted..].select_nth_unstable(count - sorted);
+            }
+            ranks[sorted..count].sort_unstable();
+            weights.extend(ranks[sorted..count].iter().map(|&rank| self.weight(rank as u32)));
+            sorted = count;
+            let first = *weights.first()?;
+            let total = all.unwrap_or_else(|| weights.iter().sum());
             let mut before = 0.0;
-            let mut kept = ids.len();
-            for (i, &id) in ids.iter().enumerate() {
-                let weight = self.weight(id);
+            let mut kept = count;
+            for (i, &weight) in weights.iter().enumerate() {
                 let too_late = choice.top_p < 1.0 && i > 0 && before >= f64::from(choice.top_p) * total;
                 if weight == 0.0 || too_late || weight < f64::from(choice.min_p) * first {
                     kept = i;
@@ -120,18 +123,18 @@ impl Row<'_> {
                 }
                 before += weight;
             }
-            if kept == ids.len() && count < top_k.min(all) {
+            if kept == count && count < top_k {
                 count = (count * 8).min(top_k);
                 continue;
             }
-            let ids = &ids[..kept.max(1)];
-            let goal = choice.uniform * ids.iter().map(|&id| self.weight(id)).fold(0.0, |sum, weight| sum + weight);
+            let weights = &weights[..kept.max(1)];
+            let goal = choice.uniform * weights.iter().sum::<f64>();
             let mut sum = 0.0;
-            let drawn = ids.iter().find(|&&id| {
-                sum += self.weight(id);
+            let drawn = weights.iter().position(|&weight| {
+                sum += weight;
                 sum > goal
             });
-            return drawn.or(ids.last()).copied();
+            return Some(ranks[drawn.unwrap_or(weights.len() - 1)] as u32);
         }
     }
 }

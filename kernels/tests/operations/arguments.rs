@@ -17,6 +17,9 @@ fn index(result: Result<(), KernelError>, operation: &str) {
 fn wrong_lengths_are_errors() {
     let cpu = Cpu::new();
     let v = |count: usize| vec![0.0f32; count];
+    assert!(matches!(cpu.zeros(usize::MAX), Err(KernelError::Value { .. })));
+    let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 2, scale: 1.0 };
+    assert!(matches!(cpu.blocks(usize::MAX, shape), Err(KernelError::Value { .. })));
     length(cpu.write(&mut v(3), 2, &[0.0; 2]), "write", "buffer");
     length(cpu.read(&v(3), usize::MAX, &mut [0.0; 2]), "read", "buffer");
     length(cpu.fill(&mut v(3), 4, 0.0), "fill", "buffer");
