@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ragen::model::{
     AdamWSettings, Architecture, Generator, GeneratorOptions, ModelConfig, Network, Request, Sampling, StopRules,
-    WeightOptions, Weights, pack,
+    WeightOptions, Weights, WorkspacePurpose, pack, workspace_bytes,
 };
 use ragen_kernels::cpu::Cpu;
 
@@ -80,6 +80,9 @@ fn warm_passes_allocate_next_to_nothing() {
     let batch = pack(&[&tokens], true).unwrap();
     let (rows, targets): (Vec<u32>, Vec<u32>) = (0..255).map(|row| (row, row + 1)).unzip();
     let slopes = vec![0.01; rows.len()];
+    let plan = workspace_bytes(network.weights().config(), WorkspacePurpose::Training, 256, 255) as f64;
+    let (bytes, _) = allocated(|| network.reserve(256, 255, 16).unwrap());
+    assert!((bytes as f64 / plan - 1.0).abs() < 0.1, "{bytes} bytes, planned {plan}");
     let mut step = || {
         network.forward_rows(&batch, &rows, Some(&targets), 1.0).unwrap();
         network.backward_rows(&batch, &slopes, &slopes, &slopes).unwrap();
@@ -92,7 +95,11 @@ fn warm_passes_allocate_next_to_nothing() {
     assert!(bytes < logits / 8, "a warm step allocated {bytes} bytes");
 
     let options = GeneratorOptions { blocks: 64, running: 8, pass_tokens: 64, reuse: true, banned: Vec::new() };
-    let mut generator = Generator::new(network.weights(), options, None).unwrap();
+    let plan = options.bytes(network.weights().config()) as f64;
+    let mut made = None;
+    let (bytes, _) = allocated(|| made = Some(Generator::new(network.weights(), options, None).unwrap()));
+    let mut generator = made.unwrap();
+    assert!((bytes as f64 / plan - 1.0).abs() < 0.1, "{bytes} bytes, planned {plan}");
     for id in 0..8 {
         let request = Request {
             id,

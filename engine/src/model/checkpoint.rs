@@ -6,7 +6,8 @@ use ragen_kernels::Backend;
 
 use super::files::WeightFiles;
 use super::network::{Network, not_trained};
-use super::tensors::{Precision, TensorFile, TensorSpec, write_tensors};
+use super::tensor_file::{Precision, TensorFile};
+use super::tensor_writer::{TensorSpec, write_tensors};
 use super::{ModelError, Weights};
 
 const STEPS: &str = "steps";

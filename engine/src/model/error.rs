@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use ragen_kernels::KernelError;
 
+use super::NonFinite;
+
 /// A model, tokenizer, template or request that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -63,7 +65,10 @@ pub enum ModelError {
         /// What is wrong.
         reason: String,
     },
-    /// `RG0508`: an operation on the device failed.
+    /// `RG0508`: a weight that is not finite made a result that is not.
+    #[error("{0}")]
+    NonFinite(NonFinite),
+    /// `RG0509`: an operation on the device failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::ModelError;
-use super::tensors::TensorFile;
+use super::tensor_file::TensorFile;
 
 /// Name of a weight file that is not sharded.
 pub const WEIGHTS: &str = "model.safetensors";

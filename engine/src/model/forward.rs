@@ -16,8 +16,8 @@ impl<B: Backend> Network<B> {
     /// critic. Values are computed if the model has a value head.
     ///
     /// # Errors
-    /// Lengths that differ, ids, rows or positions out of range, a temperature that is not positive, or what the device
-    /// reports.
+    /// Lengths that differ, ids, rows or positions out of range, a temperature that is not positive, a result that is not
+    /// finite (naming the weight behind it, if there is one), or what the device reports.
     ///
     /// # Determinism
     /// A row's results depend on its sequence up to there and on nothing else: not on the batch, on sharing or on order.
@@ -85,7 +85,7 @@ impl<B: Backend> Network<B> {
         }
         self.workspace.reserve(&self.weights, batch.rows(), selected.len(), batch.blocks())?;
         self.run_layers(pass, training)?;
-        self.run_head(selected, targets, temperature)?;
+        self.run_head(selected, targets, temperature).map_err(|error| self.weights.explain(error))?;
         if training {
             let mut followed = std::mem::take(&mut self.spare);
             followed.rows = batch.rows();

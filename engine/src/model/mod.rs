@@ -5,7 +5,7 @@
 //! reports are the bits that [`Network::forward_rows`] computes for the same tokens.
 
 mod backward;
-mod block_pool;
+mod chat;
 mod checkpoint;
 mod config;
 mod error;
@@ -18,31 +18,31 @@ mod network;
 mod optimizer;
 mod pack;
 mod parameters;
-mod request;
 mod rope;
 mod score;
-mod stop;
 mod template;
-mod tensors;
+mod tensor_file;
+mod tensor_writer;
 mod token_bytes;
 mod tokenizer;
 mod verify;
 mod weights;
 mod workspace;
 
+pub use chat::{ChatPieces, ChatTokens, Segment, encode_segments};
 pub use config::{Architecture, Llama3Scaling, ModelConfig};
 pub use error::ModelError;
 pub use files::{CONFIG, INDEX, WEIGHTS, WeightFiles};
-pub use generate::{Generator, GeneratorCounts, GeneratorOptions};
+pub use generate::{Completion, Generator, GeneratorCounts, GeneratorOptions, Request, Sampling, StopRules};
 pub use network::{Network, RowOutputs};
-pub use optimizer::{AdamWSettings, Optimizer, Step};
+pub use optimizer::{AdamWSettings, NonFinite, Optimizer, Step};
 pub use pack::{PackedBatch, pack};
 pub use parameters::{Parameter, ParameterList};
-pub use request::{Completion, Request, Sampling, StopRules};
 pub use rope::rope_table;
 pub use score::{ScoreRow, micro_batches};
-pub use template::{ChatPieces, ChatTemplate, ChatTokens, Segment, encode_segments};
-pub use tensors::{Precision, TensorFile, TensorSpec, write_tensors};
+pub use template::ChatTemplate;
+pub use tensor_file::{Precision, TensorFile};
+pub use tensor_writer::{TensorSpec, write_tensors};
 pub use token_bytes::{StreamDecoder, TokenBytes};
 pub use tokenizer::{TOKENIZER, TOKENIZER_CONFIG, Tokenizer};
 pub use verify::{Case, Report, verify_model, verify_model_on};

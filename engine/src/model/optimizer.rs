@@ -1,5 +1,7 @@
 //! Gradients, clipping and AdamW.
 
+use std::fmt;
+
 use ragen_kernels::{AdamW, Backend};
 
 use super::network::{Network, not_trained};
@@ -37,10 +39,27 @@ pub enum Step {
         gradient_norm: f64,
     },
     /// A gradient was not finite: weights, moments and step count are as they were, the gradients are dropped.
-    Skipped {
-        /// The first parameter with such a gradient.
-        parameter: String,
-    },
+    Skipped(NonFinite),
+}
+
+/// Where a number that is not finite was found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NonFinite {
+    /// The first parameter that is not finite itself, or else the first whose gradient is not.
+    pub parameter: String,
+    /// Whether the parameter itself holds such a number.
+    pub weight: bool,
+}
+
+impl fmt::Display for NonFinite {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.weight { "the weight" } else { "the gradient of" };
+        let layer = self.parameter.strip_prefix("model.layers.").and_then(|rest| rest.split('.').next());
+        match layer {
+            Some(layer) => write!(formatter, "{what} `{}` in layer {layer} is not finite", self.parameter),
+            None => write!(formatter, "{what} `{}` is not finite", self.parameter),
+        }
+    }
 }
 
 /// Gradients and AdamW's moments of all parameters.
@@ -51,8 +70,8 @@ pub struct Optimizer<B: Backend> {
     pub(crate) steps: u64,
 }
 
-impl<B: Backend> std::fmt::Debug for Optimizer<B> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<B: Backend> fmt::Debug for Optimizer<B> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Optimizer").field("steps", &self.steps).finish_non_exhaustive()
     }
 }
@@ -107,9 +126,10 @@ impl<B: Backend> Network<B> {
         let mut sum = 0.0;
         for (place, squares) in self.gradient_squares()?.into_iter().enumerate() {
             if !squares.is_finite() {
-                let parameter = self.weights.parameters().get(place).name.clone();
+                let broken = self.weights.first_non_finite()?;
+                let parameter = self.weights.parameters().get(broken.unwrap_or(place)).name.clone();
                 self.zero_gradients()?;
-                return Ok(Step::Skipped { parameter });
+                return Ok(Step::Skipped(NonFinite { parameter, weight: broken.is_some() }));
             }
             sum += squares;
         }

@@ -141,6 +141,13 @@ impl ParameterList {
         &self.list[place]
     }
 
+    /// Bytes that the parameters take on a device in f32, with their packed copies and, if trained, gradients and moments.
+    #[must_use]
+    pub fn bytes(&self, trained: bool) -> u64 {
+        let copies = |parameter: &Parameter| 1 + usize::from(parameter.matrix) + if trained { 3 } else { 0 };
+        self.list.iter().map(|parameter| 4 * (copies(parameter) * parameter.length()) as u64).sum()
+    }
+
     /// Number of trained numbers.
     #[must_use]
     pub fn elements(&self) -> usize {

@@ -272,8 +272,8 @@ impl<B: Backend> Runtime for LocalRuntime<B> {
                 let scale = max_norm.map_or(1.0, |limit| (limit / (gradient_norm + 1e-6)).min(1.0)) as f32;
                 Ok(StepReport { gradient_norm, scale })
             }
-            Step::Skipped { parameter } => Err(RuntimeError::NotFinite {
-                place: format!("the gradient of {parameter}"),
+            Step::Skipped(found) => Err(RuntimeError::NotFinite {
+                place: found.to_string(),
                 detail: format!("{part:?}; weights and moments are as before the step"),
             }),
         }

@@ -126,6 +126,25 @@ fn recomputation_changes_no_bit() {
 }
 
 #[test]
+fn the_number_of_threads_changes_no_bit() {
+    let sequences = four_sequences();
+    let views: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
+    let slopes = slopes(500);
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut network = Network::trained(weights(Architecture::Qwen2, true, true), false).unwrap();
+            for _ in 0..2 {
+                accumulate(&mut network, &views, true, &slopes, 0);
+                network.step(&AdamWSettings::default()).unwrap();
+            }
+            network.weights().hash().unwrap()
+        })
+    };
+    assert_eq!(run(1), run(3));
+}
+
+#[test]
 fn a_shared_beginning_changes_gradients_by_rounding_only() {
     for architecture in ARCHITECTURES {
         let sequences = four_sequences();
@@ -182,14 +201,28 @@ fn a_gradient_that_is_not_finite_leaves_the_weights_alone() {
     slopes[2] = f32::NAN;
     network.backward_rows(&batch, &slopes, &[], &[]).unwrap();
     let step = network.step(&AdamWSettings::default()).unwrap();
-    let Step::Skipped { parameter } = step else { panic!("{step:?}") };
-    assert_eq!(parameter, "model.embed_tokens.weight");
+    let Step::Skipped(found) = step else { panic!("{step:?}") };
+    assert_eq!(found.to_string(), "the gradient of `model.embed_tokens.weight` is not finite");
     assert_eq!(network.weights().hash().unwrap(), hash);
     assert_eq!(network.optimizer().unwrap().steps(), 0);
     // The broken gradients are gone, so the next step succeeds.
     accumulate(&mut network, &views, false, &[vec![1.0; 6], vec![0.0; 6], vec![]], 0);
     assert!(matches!(network.step(&AdamWSettings::default()).unwrap(), Step::Applied { .. }));
     assert_ne!(network.weights().hash().unwrap(), hash);
+}
+
+#[test]
+fn a_broken_weight_is_named_with_its_layer() {
+    let mut network = Network::trained(weights(Architecture::Llama, false, false), false).unwrap();
+    let list = network.weights().parameters().clone();
+    let place = list.iter().position(|parameter| parameter.name == "model.layers.1.mlp.up_proj.weight").unwrap();
+    let mut values = network.weights().read(place).unwrap();
+    values[7] = f32::NAN;
+    network.weights_mut().write(place, &values).unwrap();
+    let sequence = tokens(3, 8);
+    let batch = pack(&[&sequence], false).unwrap();
+    let error = network.forward_rows(&batch, &[1], Some(&[2]), 1.0).unwrap_err().to_string();
+    assert_eq!(error, "the weight `model.layers.1.mlp.up_proj.weight` in layer 1 is not finite");
 }
 
 #[test]

@@ -90,7 +90,10 @@ fn sampled_log_probabilities_are_the_recomputed_ones() {
     for architecture in ARCHITECTURES {
         for (tied, temperature) in [(true, 1.0), (false, 0.7)] {
             let mut network = Network::trained(weights(architecture, tied, true), false).unwrap();
-            let mut generator = Generator::new(network.weights(), options(), None).unwrap();
+            // Rows of the head beyond the tokenizer's ids, and ids that must not be sampled.
+            network.weights_mut().set_vocabulary(if tied { 97 } else { 91 }).unwrap();
+            let options = GeneratorOptions { banned: vec![4, 5, 40], ..options() };
+            let mut generator = Generator::new(network.weights(), options, None).unwrap();
             let trunk = tokens(1, 35);
             let mut chats: Vec<_> = (0..6).map(|n| [&trunk[..], &tokens(50 + n, 5)].concat()).collect();
             let mut sampled = vec![(Vec::new(), Vec::new(), Vec::new()); chats.len()];
@@ -104,6 +107,8 @@ fn sampled_log_probabilities_are_the_recomputed_ones() {
                 while generator.pending() > 0 {
                     for completion in generator.advance(network.weights()).unwrap() {
                         let id = completion.id as usize / 4;
+                        let limit = network.weights().vocabulary() as u32;
+                        assert!(completion.tokens.iter().all(|id| *id < limit && ![4, 5, 40].contains(id)));
                         let start = chats[id].len() as u32;
                         let (positions, logprobs, entropies) = &mut sampled[id];
                         positions.extend(start..start + completion.tokens.len() as u32);
@@ -208,7 +213,9 @@ fn requests_that_can_never_run_are_errors() {
         assert!(error.contains(text), "{error}");
     }
     generator.submit(&weights, good.clone()).unwrap();
+    assert_eq!(generator.partial(1), None);
     generator.advance(&weights).unwrap();
+    assert_eq!(generator.partial(1).map(<[u32]>::len), Some(1));
     assert!(generator.cancel(1) && !generator.cancel(1));
     assert_eq!(generator.pending(), 0);
 }

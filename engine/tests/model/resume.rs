@@ -80,4 +80,6 @@ fn random_weights_depend_on_the_seed_alone() {
     let mut network = Network::frozen(draw(1));
     let batch = pack(&[&[1, 2, 3]], false).unwrap();
     assert_eq!(network.score_rows(&batch, &[0, 1, 2], None, 1.0).unwrap().values, [0.0; 3]);
+    network.weights_mut().set_value_bias(0.5).unwrap();
+    assert_eq!(network.score_rows(&batch, &[0, 1, 2], None, 1.0).unwrap().values, [0.5; 3]);
 }

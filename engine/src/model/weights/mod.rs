@@ -1,21 +1,15 @@
 //! A model's weights on a device.
 
-use std::path::Path;
+mod files;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ragen_kernels::{AttentionShape, Backend, HeadShape};
-use sha2::{Digest as _, Sha256};
+use ragen_kernels::{AttentionShape, Backend, HeadShape, KernelError};
 
-use super::files::{CONFIG, WEIGHTS, WeightFiles};
 use super::parameters::{ParameterList, Projection};
 use super::rope::rope_table;
-use super::tensors::{Precision, TensorSpec, replace_file, write_tensors};
-use super::{ModelConfig, ModelError};
-use crate::random::{Purpose, Stream};
-
-/// Standard deviation of freshly drawn weights.
-const INITIAL_DEVIATION: f64 = 0.02;
+use super::{ModelConfig, ModelError, NonFinite};
 
 /// Source of [`Weights::version`]: only equality of versions means something.
 static NEXT_VERSION: AtomicU64 = AtomicU64::new(1);
@@ -85,66 +79,6 @@ impl<B: Backend> Weights<B> {
         let vocabulary = config.vocab_size;
         let version = NEXT_VERSION.fetch_add(1, Ordering::Relaxed);
         Ok(Self { backend, config, list, values, matrices, rope, context, vocabulary, version })
-    }
-
-    /// Reads a model directory.
-    ///
-    /// # Errors
-    /// Names the file and the key or tensor; see [`ModelConfig::read`] and [`WeightFiles`].
-    pub fn load(backend: Arc<B>, directory: &Path, options: WeightOptions) -> Result<Self, ModelError> {
-        let config = ModelConfig::read(&directory.join(CONFIG))?;
-        Self::load_files(backend, config, options, WeightFiles::open(directory)?)
-    }
-
-    /// Reads opened weight files.
-    ///
-    /// # Errors
-    /// As [`Weights::load`].
-    pub fn load_files(
-        backend: Arc<B>,
-        config: ModelConfig,
-        options: WeightOptions,
-        mut files: WeightFiles,
-    ) -> Result<Self, ModelError> {
-        let known = ParameterList::new(&config, true);
-        files.refuse_unknown(|name| {
-            known.iter().any(|parameter| parameter.name == name)
-                || name == "lm_head.weight"
-                || name.ends_with(".rotary_emb.inv_freq")
-        })?;
-        let tied_copy = config.tied && files.contains("lm_head.weight");
-        Self::build(backend, config, options, |name, shape| {
-            if name.starts_with("value_head.") && !files.contains(name) {
-                return Ok(vec![0.0; shape.iter().product()]);
-            }
-            let values = files.read(name, shape)?;
-            if tied_copy && name == "model.embed_tokens.weight" && files.read("lm_head.weight", shape)? != values {
-                let reason = "differs from the embedding though tie_word_embeddings is true".into();
-                return Err(files.error("lm_head.weight", reason));
-            }
-            Ok(values)
-        })
-    }
-
-    /// Draws weights: normal with deviation 0.02, norms 1, biases and value head 0.
-    ///
-    /// # Errors
-    /// As [`Weights::build`].
-    ///
-    /// # Determinism
-    /// A parameter's numbers depend on `seed` and its name alone.
-    pub fn random(backend: Arc<B>, config: ModelConfig, options: WeightOptions, seed: u64) -> Result<Self, ModelError> {
-        Self::build(backend, config, options, |name, shape| {
-            let count = shape.iter().product();
-            if name.ends_with("norm.weight") {
-                return Ok(vec![1.0; count]);
-            }
-            if name.ends_with(".bias") || name.starts_with("value_head.") {
-                return Ok(vec![0.0; count]);
-            }
-            let mut stream = Stream::new(seed, Purpose::Initialisation, &[crate::random::hash_bytes(name.as_bytes())]);
-            Ok((0..count).map(|_| (INITIAL_DEVIATION * stream.normal()) as f32).collect())
-        })
     }
 
     /// A copy with memory of its own, such as a frozen reference model.
@@ -218,22 +152,6 @@ impl<B: Backend> Weights<B> {
         self.version
     }
 
-    /// SHA-256 over names and values of all parameters, in hexadecimal.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub fn hash(&self) -> Result<String, ModelError> {
-        let mut digest = Sha256::new();
-        for (place, parameter) in self.list.iter().enumerate() {
-            digest.update(parameter.name.as_bytes());
-            digest.update([0]);
-            for value in self.read(place)? {
-                digest.update(value.to_le_bytes());
-            }
-        }
-        Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
     /// Reads a parameter's values.
     ///
     /// # Errors
@@ -268,28 +186,39 @@ impl<B: Backend> Weights<B> {
         Ok(())
     }
 
-    /// Saves `config.json` and `model.safetensors` so that `transformers` loads them.
+    /// Sets the value head's bias, such as to the mean return before the critic has learnt anything.
     ///
     /// # Errors
-    /// What the device or the file system reports. Each file is either complete or as it was.
-    pub fn save(&self, directory: &Path, precision: Precision) -> Result<(), ModelError> {
-        std::fs::create_dir_all(directory).map_err(|source| ModelError::File { path: directory.to_owned(), source })?;
-        let path = directory.join(CONFIG);
-        let mut text = self.config.to_json();
-        text["torch_dtype"] = if precision == Precision::F32 { "float32" } else { "bfloat16" }.into();
-        replace_file(&path, |file| {
-            serde_json::to_writer_pretty(file, &text)
-                .map_err(|error| ModelError::File { path: path.clone(), source: error.into() })
-        })?;
-        let specs: Vec<_> = self
-            .list
-            .iter()
-            .map(|parameter| TensorSpec { name: parameter.name.clone(), shape: parameter.shape.clone() })
-            .collect();
-        write_tensors(&directory.join(WEIGHTS), &specs, &[], precision, |place, values| {
-            *values = self.read(place)?;
-            Ok(())
-        })
+    /// A model without a value head, or what the device reports.
+    pub fn set_value_bias(&mut self, bias: f32) -> Result<(), ModelError> {
+        match self.list.value_head.and_then(|projection| projection.bias) {
+            Some(place) => self.write(place, &[bias]),
+            None => Err(ModelError::argument("set_value_bias", "the model has no value head")),
+        }
+    }
+
+    /// The first parameter that holds a number that is not finite.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn first_non_finite(&self) -> Result<Option<usize>, ModelError> {
+        for (place, value) in self.values.iter().enumerate() {
+            if !self.backend.sum_squares(value)?.is_finite() {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Names the weight behind a result that is not finite, if there is one.
+    pub(crate) fn explain(&self, error: ModelError) -> ModelError {
+        if let ModelError::Kernel(KernelError::NotFinite { .. }) = error
+            && let Ok(Some(place)) = self.first_non_finite()
+        {
+            let parameter = self.list.get(place).name.clone();
+            return ModelError::NonFinite(NonFinite { parameter, weight: true });
+        }
+        error
     }
 
     /// Changes parameters in place and packs their matrices again.

@@ -2,8 +2,8 @@
 
 use ragen_kernels::{Backend, Choice};
 
+use super::super::{ModelError, Weights};
 use super::stop::{StopMatcher, check_strings};
-use super::{ModelError, Weights};
 use crate::random::{Purpose, Stream};
 use crate::record::Finish;
 
@@ -177,9 +177,12 @@ impl Sequence {
         (self.logprobs.len() == self.request.max_new_tokens).then_some((Finish::Length, 0))
     }
 
+    pub(crate) fn sampled(&self) -> &[u32] {
+        &self.tokens[self.tokens.len() - self.logprobs.len()..]
+    }
+
     pub(crate) fn finish(self, (finish, overshoot): (Finish, u32)) -> Completion {
-        let sampled = self.logprobs.len();
-        let tokens = self.tokens[self.tokens.len() - sampled..].to_vec();
+        let tokens = self.sampled().to_vec();
         let Self { request, logprobs, entropies, .. } = self;
         Completion { id: request.id, tokens, logprobs, entropies, finish, overshoot }
     }

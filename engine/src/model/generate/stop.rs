@@ -1,6 +1,6 @@
 //! Stop strings, matched on the bytes of sampled tokens.
 
-use super::ModelError;
+use super::super::ModelError;
 
 /// Finds stop strings in a stream of token bytes, wherever tokens are cut.
 #[derive(Clone, Debug, Default)]
