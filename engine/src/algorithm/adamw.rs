@@ -54,11 +54,7 @@ impl Moments {
     /// Moments of `count` parameters before the first step.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        Self {
-            step: 0,
-            first: vec![0.0; count],
-            second: vec![0.0; count],
-        }
+        Self { step: 0, first: vec![0.0; count], second: vec![0.0; count] }
     }
 }
 
@@ -66,10 +62,7 @@ impl AdamW {
     /// The defaults of a critic: ten times the learning rate.
     #[must_use]
     pub fn critic() -> Self {
-        Self {
-            lr: 1e-5,
-            ..Self::default()
-        }
+        Self { lr: 1e-5, ..Self::default() }
     }
 
     /// Checks the ranges.
@@ -78,38 +71,13 @@ impl AdamW {
     /// [`AlgorithmError::Setting`] names the first setting out of range.
     pub fn check(&self) -> Result<(), AlgorithmError> {
         let not_negative = |value: f64| value >= 0.0 && value.is_finite();
-        check_setting(
-            not_negative(self.lr),
-            "lr",
-            self.lr,
-            "expected a finite number of at least 0",
-        )?;
+        check_setting(not_negative(self.lr), "lr", self.lr, "expected a finite number of at least 0")?;
         for beta in [self.betas.0, self.betas.1] {
-            check_setting(
-                (0.0..1.0).contains(&beta),
-                "betas",
-                beta,
-                "expected at least 0, less than 1",
-            )?;
+            check_setting((0.0..1.0).contains(&beta), "betas", beta, "expected at least 0, less than 1")?;
         }
-        check_setting(
-            self.epsilon > 0.0,
-            "epsilon",
-            self.epsilon,
-            "expected a positive number",
-        )?;
-        check_setting(
-            not_negative(self.weight_decay),
-            "weight_decay",
-            self.weight_decay,
-            "expected at least 0",
-        )?;
-        check_setting(
-            self.clip_norm > 0.0,
-            "clip_norm",
-            self.clip_norm,
-            "expected a positive number",
-        )?;
+        check_setting(self.epsilon > 0.0, "epsilon", self.epsilon, "expected a positive number")?;
+        check_setting(not_negative(self.weight_decay), "weight_decay", self.weight_decay, "expected at least 0")?;
+        check_setting(self.clip_norm > 0.0, "clip_norm", self.clip_norm, "expected a positive number")?;
         self.schedule.check()
     }
 
@@ -154,21 +122,17 @@ impl AdamW {
 /// Euclidean norm over all tensors, summed in `f64` in the given order.
 #[must_use]
 pub fn global_norm<F: Real>(tensors: &[&[F]]) -> f64 {
-    let squares = tensors
-        .iter()
-        .flat_map(|tensor| tensor.iter())
-        .map(|&gradient| {
-            let gradient: f64 = gradient.into();
-            gradient * gradient
-        });
+    let squares = tensors.iter().flat_map(|tensor| tensor.iter()).map(|&gradient| {
+        let gradient: f64 = gradient.into();
+        gradient * gradient
+    });
     squares.sum::<f64>().sqrt()
 }
 
 /// `min(1, max_norm / (norm + 1e-6))`, or `None` when the norm is not finite and the step must be skipped.
 #[must_use]
 pub fn clip_coefficient(norm: f64, max_norm: f64) -> Option<f64> {
-    norm.is_finite()
-        .then(|| (max_norm / (norm + 1e-6)).min(1.0))
+    norm.is_finite().then(|| (max_norm / (norm + 1e-6)).min(1.0))
 }
 
 #[cfg(test)]
@@ -177,13 +141,7 @@ mod tests {
 
     #[test]
     fn a_gradient_that_is_not_finite_skips_the_step() {
-        assert_eq!(
-            clip_coefficient(global_norm(&[&[1.0, f64::NAN]]), 1.0),
-            None
-        );
-        assert_eq!(
-            clip_coefficient(global_norm(&[&[3.0_f32], &[4.0]]), 10.0),
-            Some(1.0)
-        );
+        assert_eq!(clip_coefficient(global_norm(&[&[1.0, f64::NAN]]), 1.0), None);
+        assert_eq!(clip_coefficient(global_norm(&[&[3.0_f32], &[4.0]]), 10.0), Some(1.0));
     }
 }

@@ -130,25 +130,10 @@ impl AdvantageSettings {
     /// [`AlgorithmError::Setting`] names the first setting that cannot work.
     pub fn check(&self, group_size: usize) -> Result<(), AlgorithmError> {
         let unit = 0.0..=1.0;
-        check_setting(
-            unit.contains(&self.gamma),
-            "gamma",
-            self.gamma,
-            "expected 0 to 1",
-        )?;
-        check_setting(
-            unit.contains(&self.lambda),
-            "lambda",
-            self.lambda,
-            "expected 0 to 1",
-        )?;
+        check_setting(unit.contains(&self.gamma), "gamma", self.gamma, "expected 0 to 1")?;
+        check_setting(unit.contains(&self.lambda), "lambda", self.lambda, "expected 0 to 1")?;
         if let Estimator::BiLevel { turn_gamma } = self.estimator {
-            check_setting(
-                unit.contains(&turn_gamma),
-                "turn_gamma",
-                turn_gamma,
-                "expected 0 to 1",
-            )?;
+            check_setting(unit.contains(&turn_gamma), "turn_gamma", turn_gamma, "expected 0 to 1")?;
         }
         let comparable = group_size > 1 || !self.estimator.needs_group();
         check_setting(
@@ -159,33 +144,17 @@ impl AdvantageSettings {
         )?;
         let group = matches!(self.estimator, Estimator::Group { .. });
         let reason = "only the estimator `Group` uses it";
-        check_setting(
-            group || !self.soft_reweight,
-            "soft_reweight",
-            self.soft_reweight,
-            reason,
-        )?;
-        check_setting(
-            group || !self.length_weight,
-            "length_weight",
-            self.length_weight,
-            reason,
-        )
+        check_setting(group || !self.soft_reweight, "soft_reweight", self.soft_reweight, reason)?;
+        check_setting(group || !self.length_weight, "length_weight", self.length_weight, reason)
     }
 
     /// Estimates and modifies the advantages of a batch; whitened where the estimator says so, 0 on masked slots.
     ///
     /// # Errors
     /// [`AlgorithmError::Setting`] if the estimator lacks an input; otherwise as the estimators.
-    pub fn estimate<F: Real>(
-        &self,
-        batch: &AdvantageBatch<'_, F>,
-    ) -> Result<Estimates, AlgorithmError> {
+    pub fn estimate<F: Real>(&self, batch: &AdvantageBatch<'_, F>) -> Result<Estimates, AlgorithmError> {
         let mut estimates = self.raw(batch)?;
-        scale(
-            &mut estimates.advantages,
-            self.filter_scaling.factor(batch.kept.0, batch.kept.1),
-        );
+        scale(&mut estimates.advantages, self.filter_scaling.factor(batch.kept.0, batch.kept.1));
         if self.length_weight && batch.mask.contains(&true) {
             weigh_by_length(batch.rows, &mut estimates.advantages, batch.mask)?;
         }
@@ -198,32 +167,14 @@ impl AdvantageSettings {
     }
 
     fn raw<F: Real>(&self, batch: &AdvantageBatch<'_, F>) -> Result<Estimates, AlgorithmError> {
-        let AdvantageBatch {
-            rows,
-            rewards,
-            mask,
-            scores,
-            groups,
-            counted,
-            ..
-        } = *batch;
+        let AdvantageBatch { rows, rewards, mask, scores, groups, counted, .. } = *batch;
         let (gamma, lambda) = (self.gamma, self.lambda);
-        let missing = |reason| AlgorithmError::Setting {
-            name: "estimator",
-            value: format!("{:?}", self.estimator),
-            reason,
-        };
-        let values = || {
-            batch
-                .values
-                .ok_or_else(|| missing("it needs the values of a critic"))
-        };
+        let missing =
+            |reason| AlgorithmError::Setting { name: "estimator", value: format!("{:?}", self.estimator), reason };
+        let values = || batch.values.ok_or_else(|| missing("it needs the values of a critic"));
         let outcome = |per_row: &[f64]| {
             let advantages = rows.spread(per_row, mask)?;
-            Ok(Estimates {
-                returns: advantages.clone(),
-                advantages,
-            })
+            Ok(Estimates { returns: advantages.clone(), advantages })
         };
         match self.estimator {
             Estimator::Gae => {
@@ -232,29 +183,15 @@ impl AdvantageSettings {
                 Ok(estimates)
             }
             Estimator::BiLevel { turn_gamma } => {
-                let ends = batch
-                    .turn_ends
-                    .ok_or_else(|| missing("it needs the ends of turns"))?;
-                let discounts = Discounts {
-                    gamma,
-                    turn_gamma,
-                    lambda,
-                };
+                let ends = batch.turn_ends.ok_or_else(|| missing("it needs the ends of turns"))?;
+                let discounts = Discounts { gamma, turn_gamma, lambda };
                 let estimates = bi_level(rows, rewards, values()?, mask, ends, discounts)?;
                 let mut advantages = estimates.advantages;
                 whiten(&mut advantages, &original_mask(batch)?)?;
-                Ok(Estimates {
-                    advantages,
-                    returns: estimates.returns,
-                })
+                Ok(Estimates { advantages, returns: estimates.returns })
             }
-            Estimator::Group {
-                divide_by_deviation,
-            } => {
-                let settings = GroupRelative {
-                    divide_by_deviation,
-                    ..GroupRelative::default()
-                };
+            Estimator::Group { divide_by_deviation } => {
+                let settings = GroupRelative { divide_by_deviation, ..GroupRelative::default() };
                 let mut estimates = group_advantages(scores, groups, counted, settings)?;
                 if self.soft_reweight {
                     let weights = soft_weights(&estimates.deviations);
@@ -265,17 +202,11 @@ impl AdvantageSettings {
                 outcome(&estimates.advantages)
             }
             Estimator::LeaveOneOut => outcome(&leave_one_out(scores, groups, counted)?),
-            Estimator::ReinforcePlusPlus => {
-                reinforce_plus_plus(rows, rewards, mask, &original_mask(batch)?, gamma)
-            }
+            Estimator::ReinforcePlusPlus => reinforce_plus_plus(rows, rewards, mask, &original_mask(batch)?, gamma),
             Estimator::ReinforcePlusPlusBaseline => {
                 let original = original_mask(batch)?;
-                let advantages =
-                    reinforce_plus_plus_baseline(rows, scores, groups, counted, mask, &original)?;
-                Ok(Estimates {
-                    returns: advantages.clone(),
-                    advantages,
-                })
+                let advantages = reinforce_plus_plus_baseline(rows, scores, groups, counted, mask, &original)?;
+                Ok(Estimates { returns: advantages.clone(), advantages })
             }
         }
     }
@@ -285,12 +216,7 @@ fn original_mask<F>(batch: &AdvantageBatch<'_, F>) -> Result<Vec<bool>, Algorith
     super::error::check_length("original", batch.rows.len(), batch.original.len())?;
     batch.rows.check("mask", batch.mask)?;
     let mut mask = batch.mask.to_vec();
-    for (row, _) in batch
-        .rows
-        .iter()
-        .zip(batch.original)
-        .filter(|(_, original)| !**original)
-    {
+    for (row, _) in batch.rows.iter().zip(batch.original).filter(|(_, original)| !**original) {
         mask[row].fill(false);
     }
     Ok(mask)
@@ -302,30 +228,13 @@ mod tests {
 
     #[test]
     fn a_setting_that_can_only_yield_zeros_or_be_ignored_is_refused() {
-        let group = Estimator::Group {
-            divide_by_deviation: true,
-        };
-        let settings = AdvantageSettings {
-            estimator: group,
-            ..AdvantageSettings::default()
-        };
-        assert!(
-            settings
-                .check(1)
-                .is_err_and(|error| error.to_string().contains("group_size"))
-        );
+        let group = Estimator::Group { divide_by_deviation: true };
+        let settings = AdvantageSettings { estimator: group, ..AdvantageSettings::default() };
+        assert!(settings.check(1).is_err_and(|error| error.to_string().contains("group_size")));
         assert_eq!(settings.check(2), Ok(()));
-        let ignored = AdvantageSettings {
-            soft_reweight: true,
-            ..AdvantageSettings::default()
-        };
-        assert!(
-            ignored
-                .check(8)
-                .is_err_and(|error| error.to_string().contains("soft_reweight"))
-        );
-        let read: AdvantageSettings =
-            ron::from_str("(estimator: BiLevel(), lambda: 0.9)").expect("valid settings");
+        let ignored = AdvantageSettings { soft_reweight: true, ..AdvantageSettings::default() };
+        assert!(ignored.check(8).is_err_and(|error| error.to_string().contains("soft_reweight")));
+        let read: AdvantageSettings = ron::from_str("(estimator: BiLevel(), lambda: 0.9)").expect("valid settings");
         assert_eq!(read.estimator, Estimator::BiLevel { turn_gamma: 0.95 });
     }
 }

@@ -56,19 +56,12 @@ impl Aggregation {
         let tokens = counts.iter().sum::<usize>() as f64;
         let live = counts.iter().filter(|&&count| count > 0).count() as f64;
         if let Self::SequenceMeanTokenSumNorm { width } = self {
-            check_setting(
-                width > 0.0 && width.is_finite(),
-                "width",
-                width,
-                "expected a positive number of tokens",
-            )?;
+            check_setting(width > 0.0 && width.is_finite(), "width", width, "expected a positive number of tokens")?;
         }
         let weight = |&count: &usize| match self {
             Self::TokenMean => 1.0 / (tokens + COUNT_EPSILON),
             Self::SequenceMeanTokenSum => 1.0 / (live + COUNT_EPSILON),
-            Self::SequenceMeanTokenMean => {
-                1.0 / ((count as f64 + COUNT_EPSILON) * (live + COUNT_EPSILON))
-            }
+            Self::SequenceMeanTokenMean => 1.0 / ((count as f64 + COUNT_EPSILON) * (live + COUNT_EPSILON)),
             Self::SequenceMeanTokenSumNorm { width } => 1.0 / width,
         };
         rows.spread(&counts.iter().map(weight).collect::<Vec<_>>(), mask)
@@ -85,12 +78,7 @@ impl Aggregation {
         mask: &[bool],
         micro_rows: usize,
     ) -> Result<Vec<f64>, AlgorithmError> {
-        check_setting(
-            micro_rows > 0,
-            "micro_rows",
-            micro_rows,
-            "expected at least one row",
-        )?;
+        check_setting(micro_rows > 0, "micro_rows", micro_rows, "expected at least one row")?;
         rows.check("mask", mask)?;
         let ranges: Vec<_> = rows.iter().collect();
         let micro_batches = ranges.chunks(micro_rows);
@@ -98,9 +86,7 @@ impl Aggregation {
         let mut weights = Vec::with_capacity(mask.len());
         for ranges in micro_batches {
             let (first, last) = (ranges[0].start, ranges[ranges.len() - 1].end);
-            let bounds: Vec<usize> = std::iter::once(0)
-                .chain(ranges.iter().map(|range| range.end - first))
-                .collect();
+            let bounds: Vec<usize> = std::iter::once(0).chain(ranges.iter().map(|range| range.end - first)).collect();
             let own = self.weights(Rows::new(&bounds)?, &mask[first..last])?;
             weights.extend(own.into_iter().map(|weight| weight * share));
         }
@@ -131,28 +117,18 @@ mod tests {
     fn the_token_mean_does_not_depend_on_the_cut() {
         let losses = [vec![2.0_f32; 100], vec![0.5; 900]].concat();
         let weights = Aggregation::TokenMean
-            .weights(
-                Rows::new(&[0, 100, 1000]).expect("ascending"),
-                &[true; 1000],
-            )
+            .weights(Rows::new(&[0, 100, 1000]).expect("ascending"), &[true; 1000])
             .expect("equal lengths");
         for cut in [1, 7, 100, 1000] {
             let parts = losses.chunks(cut).zip(weights.chunks(cut));
-            let mean: f64 = parts
-                .map(|(losses, weights)| aggregate(losses, weights).expect("equal lengths"))
-                .sum();
+            let mean: f64 = parts.map(|(losses, weights)| aggregate(losses, weights).expect("equal lengths")).sum();
             assert!((mean - 0.65).abs() < 1e-6, "cut {cut}: {mean}");
         }
     }
 
     #[test]
     fn a_step_without_trained_tokens_weighs_nothing() {
-        for name in [
-            "token-mean",
-            "seq-mean-token-sum",
-            "seq-mean-token-mean",
-            "seq-mean-token-sum-norm",
-        ] {
+        for name in ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] {
             let mode = Aggregation::named(name, 4.0).expect("a known mode");
             let rows = Rows::new(&[0, 2, 4]).expect("ascending");
             assert_eq!(mode.weights(rows, &[false; 4]), Ok(vec![0.0; 4]), "{name}");

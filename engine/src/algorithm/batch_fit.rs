@@ -52,21 +52,11 @@ impl Fitted {
 /// [`AlgorithmError::Setting`] if one of them is 0 or the multiple overflows.
 pub fn divisor(groups: usize, mini_batch: usize, ranks: usize) -> Result<usize, AlgorithmError> {
     let mut multiple = 1_usize;
-    for (name, count) in [
-        ("groups", groups),
-        ("mini_batch", mini_batch),
-        ("ranks", ranks),
-    ] {
+    for (name, count) in [("groups", groups), ("mini_batch", mini_batch), ("ranks", ranks)] {
         check_setting(count > 0, name, count, "expected at least 1")?;
         let reason = "the least common multiple with the other sizes is too large";
-        let overflow = || AlgorithmError::Setting {
-            name,
-            value: count.to_string(),
-            reason,
-        };
-        multiple = (multiple / common_divisor(multiple, count))
-            .checked_mul(count)
-            .ok_or_else(overflow)?;
+        let overflow = || AlgorithmError::Setting { name, value: count.to_string(), reason };
+        multiple = (multiple / common_divisor(multiple, count)).checked_mul(count).ok_or_else(overflow)?;
     }
     Ok(multiple)
 }
@@ -93,17 +83,8 @@ impl Fit {
         stream: &mut Stream,
     ) -> Result<Fitted, AlgorithmError> {
         check_setting(divisor > 0, "divisor", divisor, "expected at least 1")?;
-        check_setting(
-            mini_batch > 0,
-            "mini_batch",
-            mini_batch,
-            "expected at least 1",
-        )?;
-        let mut fitted = Fitted {
-            rows: (0..count).collect(),
-            counted: vec![true; count],
-            padding: 0,
-        };
+        check_setting(mini_batch > 0, "mini_batch", mini_batch, "expected at least 1")?;
+        let mut fitted = Fitted { rows: (0..count).collect(), counted: vec![true; count], padding: 0 };
         let excess = count % divisor;
         match self {
             Self::Exact => {}
@@ -115,9 +96,7 @@ impl Fit {
                 if missing <= count {
                     fitted.rows.extend_from_slice(&order[..missing]);
                 } else {
-                    fitted
-                        .rows
-                        .extend((0..missing).map(|_| stream.below(count)));
+                    fitted.rows.extend((0..missing).map(|_| stream.below(count)));
                 }
                 fitted.counted.resize(fitted.rows.len(), false);
             }
@@ -126,11 +105,7 @@ impl Fit {
                 stream.shuffle(&mut order);
                 order.truncate(count - excess);
                 order.sort_unstable();
-                fitted = Fitted {
-                    counted: vec![true; order.len()],
-                    rows: order,
-                    padding: 0,
-                };
+                fitted = Fitted { counted: vec![true; order.len()], rows: order, padding: 0 };
             }
             Self::Copy => {}
         }
@@ -143,12 +118,7 @@ impl Fit {
 /// # Errors
 /// [`AlgorithmError::Setting`] if `mini_batch` is 0.
 pub fn mini_batches(count: usize, mini_batch: usize) -> Result<Vec<Range<usize>>, AlgorithmError> {
-    check_setting(
-        mini_batch > 0,
-        "mini_batch",
-        mini_batch,
-        "expected at least 1",
-    )?;
+    check_setting(mini_batch > 0, "mini_batch", mini_batch, "expected at least 1")?;
     let cuts = count.div_ceil(mini_batch);
     let mut start = 0;
     let cut = |index: usize| {
@@ -189,39 +159,10 @@ mod tests {
     fn copies_do_not_count_and_deletion_may_empty() {
         let mut stream = Stream::new(1, Purpose::BatchFit, &[0]);
         let copied = Fit::Copy.rows(5, 4, 4, &mut stream).expect("valid sizes");
-        assert_eq!(
-            (
-                copied.len(),
-                copied.counted.iter().filter(|counted| !**counted).count()
-            ),
-            (8, 3)
-        );
-        assert!(
-            Fit::Delete
-                .rows(3, 4, 4, &mut stream)
-                .expect("valid sizes")
-                .is_empty()
-        );
-        assert_eq!(
-            Fit::Copy
-                .rows(0, 4, 4, &mut stream)
-                .expect("valid sizes")
-                .len(),
-            0
-        );
-        assert_eq!(
-            Fit::Pad
-                .rows(5, 4, 4, &mut stream)
-                .expect("valid sizes")
-                .len(),
-            8
-        );
-        assert_eq!(
-            Fit::Exact
-                .rows(5, 4, 4, &mut stream)
-                .expect("valid sizes")
-                .len(),
-            5
-        );
+        assert_eq!((copied.len(), copied.counted.iter().filter(|counted| !**counted).count()), (8, 3));
+        assert!(Fit::Delete.rows(3, 4, 4, &mut stream).expect("valid sizes").is_empty());
+        assert_eq!(Fit::Copy.rows(0, 4, 4, &mut stream).expect("valid sizes").len(), 0);
+        assert_eq!(Fit::Pad.rows(5, 4, 4, &mut stream).expect("valid sizes").len(), 8);
+        assert_eq!(Fit::Exact.rows(5, 4, 4, &mut stream).expect("valid sizes").len(), 5);
     }
 }

@@ -56,11 +56,7 @@ pub fn bi_level<F: Real>(
     rows.check("values", values)?;
     rows.check("mask", mask)?;
     rows.check("turn ends", turn_ends)?;
-    let Discounts {
-        gamma,
-        turn_gamma,
-        lambda,
-    } = discounts;
+    let Discounts { gamma, turn_gamma, lambda } = discounts;
     let slots = rows.slots();
     let mut turn_advantages = vec![0.0; slots];
     let mut advantages = vec![0.0; slots];
@@ -70,10 +66,7 @@ pub fn bi_level<F: Real>(
         let (mut next, mut run) = (0.0, 0.0);
         for slot in row.clone().rev().filter(|&slot| turn_ends[slot]) {
             if !mask[slot] {
-                return Err(AlgorithmError::TurnEnd {
-                    row: index,
-                    slot: slot - start,
-                });
+                return Err(AlgorithmError::TurnEnd { row: index, slot: slot - start });
             }
             let (reward, value): (f64, f64) = (rewards[slot].into(), values[slot].into());
             run = reward + turn_gamma * next - value + turn_gamma * lambda * run;
@@ -95,9 +88,5 @@ pub fn bi_level<F: Real>(
             next = value;
         }
     }
-    Ok(BiLevelEstimates {
-        turn_advantages,
-        advantages,
-        returns,
-    })
+    Ok(BiLevelEstimates { turn_advantages, advantages, returns })
 }

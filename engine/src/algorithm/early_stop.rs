@@ -16,11 +16,7 @@ pub struct VarianceRule {
 
 impl Default for VarianceRule {
     fn default() -> Self {
-        Self {
-            base: 10,
-            window: 10,
-            share: 0.1,
-        }
+        Self { base: 10, window: 10, share: 0.1 }
     }
 }
 
@@ -48,11 +44,7 @@ impl VarianceCollapse {
             self.first.push(deviation);
             return false;
         };
-        self.low = if deviation < rule.share * base {
-            self.low + 1
-        } else {
-            0
-        };
+        self.low = if deviation < rule.share * base { self.low + 1 } else { 0 };
         rule.window > 0 && self.low >= rule.window
     }
 }
@@ -69,10 +61,7 @@ pub struct SuccessRule {
 
 impl Default for SuccessRule {
     fn default() -> Self {
-        Self {
-            below: 0.01,
-            validations: 5,
-        }
+        Self { below: 0.01, validations: 5 }
     }
 }
 
@@ -86,11 +75,7 @@ pub struct LowSuccess {
 impl LowSuccess {
     /// Records a validation (not the one before training) and says whether to stop.
     pub fn observe(&mut self, rule: SuccessRule, success: f64) -> bool {
-        self.low = if success < rule.below {
-            self.low + 1
-        } else {
-            0
-        };
+        self.low = if success < rule.below { self.low + 1 } else { 0 };
         rule.validations > 0 && self.low >= rule.validations
     }
 }

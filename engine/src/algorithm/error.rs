@@ -38,9 +38,7 @@ pub enum AlgorithmError {
         limit: usize,
     },
     /// `RG0604`: a turn ends on a slot that is not trained.
-    #[error(
-        "a turn of row {row} ends on slot {slot}, which is masked; a turn ends on its last trained token"
-    )]
+    #[error("a turn of row {row} ends on slot {slot}, which is masked; a turn ends on its last trained token")]
     TurnEnd {
         /// The row.
         row: usize,
@@ -59,20 +57,8 @@ pub enum AlgorithmError {
     },
 }
 
-pub(crate) fn check_length(
-    what: &'static str,
-    expected: usize,
-    found: usize,
-) -> Result<(), AlgorithmError> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(AlgorithmError::Length {
-            what,
-            expected,
-            found,
-        })
-    }
+pub(crate) fn check_length(what: &'static str, expected: usize, found: usize) -> Result<(), AlgorithmError> {
+    if expected == found { Ok(()) } else { Err(AlgorithmError::Length { what, expected, found }) }
 }
 
 pub(crate) fn check_finite(
@@ -81,16 +67,7 @@ pub(crate) fn check_finite(
     index: usize,
     value: f64,
 ) -> Result<(), AlgorithmError> {
-    if value.is_finite() {
-        Ok(())
-    } else {
-        Err(AlgorithmError::NotFinite {
-            what,
-            place,
-            index,
-            value,
-        })
-    }
+    if value.is_finite() { Ok(()) } else { Err(AlgorithmError::NotFinite { what, place, index, value }) }
 }
 
 pub(crate) fn check_setting(
@@ -99,13 +76,5 @@ pub(crate) fn check_setting(
     value: impl ToString,
     reason: &'static str,
 ) -> Result<(), AlgorithmError> {
-    if valid {
-        Ok(())
-    } else {
-        Err(AlgorithmError::Setting {
-            name,
-            value: value.to_string(),
-            reason,
-        })
-    }
+    if valid { Ok(()) } else { Err(AlgorithmError::Setting { name, value: value.to_string(), reason }) }
 }

@@ -56,8 +56,5 @@ pub fn gae<F: Real>(
             returns[slot] = run + value;
         }
     }
-    Ok(Estimates {
-        advantages,
-        returns,
-    })
+    Ok(Estimates { advantages, returns })
 }

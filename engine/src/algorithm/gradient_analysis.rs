@@ -50,23 +50,13 @@ impl Buckets {
             Self::Quantile(count) => {
                 check_setting(*count > 0, "buckets", count, "expected at least 1")?;
                 let mut order: Vec<usize> = (0..spreads.len()).collect();
-                order.sort_by(|&a, &b| {
-                    spreads[a]
-                        .partial_cmp(&spreads[b])
-                        .unwrap_or(std::cmp::Ordering::Equal)
-                });
+                order.sort_by(|&a, &b| spreads[a].partial_cmp(&spreads[b]).unwrap_or(std::cmp::Ordering::Equal));
                 let count = (*count).min(order.len());
                 let size = order.len().checked_div(count).unwrap_or(0);
                 let end = |bucket: usize| {
-                    if bucket + 1 == count {
-                        order.len()
-                    } else {
-                        (bucket + 1) * size
-                    }
+                    if bucket + 1 == count { order.len() } else { (bucket + 1) * size }
                 };
-                let slice = |bucket: usize| {
-                    bucket_of(bucket, order[bucket * size..end(bucket)].to_vec(), spreads)
-                };
+                let slice = |bucket: usize| bucket_of(bucket, order[bucket * size..end(bucket)].to_vec(), spreads);
                 Ok((0..count).map(slice).collect())
             }
             Self::Edges(edges) => {
@@ -79,8 +69,7 @@ impl Buckets {
                 )?;
                 let inside = |(bucket, &low): (usize, &f64)| {
                     let high = edges.get(bucket + 1).copied().unwrap_or(f64::INFINITY);
-                    let groups =
-                        (0..spreads.len()).filter(|&group| (low..high).contains(&spreads[group]));
+                    let groups = (0..spreads.len()).filter(|&group| (low..high).contains(&spreads[group]));
                     bucket_of(bucket, groups.collect(), spreads)
                 };
                 let buckets = edges.iter().enumerate().map(inside);
@@ -93,13 +82,7 @@ impl Buckets {
 fn bucket_of(index: usize, groups: Vec<usize>, spreads: &[f64]) -> Bucket {
     let own: Vec<f64> = groups.iter().map(|&group| spreads[group]).collect();
     let sample = super::statistics::Sample::of(&own);
-    Bucket {
-        number: index + 1,
-        groups,
-        mean: sample.mean,
-        minimum: sample.minimum,
-        maximum: sample.maximum,
-    }
+    Bucket { number: index + 1, groups, mean: sample.mean, minimum: sample.minimum, maximum: sample.maximum }
 }
 
 /// Norms of the gradients of the loss terms over one bucket, normalised by the bucket's own counts.
@@ -127,9 +110,7 @@ impl ComponentNorms {
     pub fn of(task: &[f64], entropy: &[f64], kl: &[f64]) -> Result<Self, AlgorithmError> {
         super::error::check_length("entropy gradient", task.len(), entropy.len())?;
         super::error::check_length("divergence gradient", task.len(), kl.len())?;
-        let total: Vec<f64> = (0..task.len())
-            .map(|index| task[index] + entropy[index] + kl[index])
-            .collect();
+        let total: Vec<f64> = (0..task.len()).map(|index| task[index] + entropy[index] + kl[index]).collect();
         Ok(Self {
             task: global_norm(&[task]),
             entropy: global_norm(&[entropy]),
@@ -145,11 +126,7 @@ impl ComponentNorms {
 #[must_use]
 pub fn cosine(left: &[f64], right: &[f64]) -> f64 {
     let norms = global_norm(&[left]) * global_norm(&[right]);
-    let product: f64 = left
-        .iter()
-        .zip(right)
-        .map(|(left, right)| left * right)
-        .sum();
+    let product: f64 = left.iter().zip(right).map(|(left, right)| left * right).sum();
     if norms > 0.0 { product / norms } else { 0.0 }
 }
 
@@ -160,14 +137,7 @@ pub fn cosine(left: &[f64], right: &[f64]) -> f64 {
 /// # Errors
 /// [`AlgorithmError::Setting`] if `mini_batch` is 0.
 pub fn bucket_factors(rows: usize, mini_batch: usize) -> Result<Vec<f64>, AlgorithmError> {
-    check_setting(
-        mini_batch > 0,
-        "mini_batch",
-        mini_batch,
-        "expected at least 1",
-    )?;
-    let cut = |start: usize| {
-        (start.min(rows)..(start + mini_batch).min(rows)).len() as f64 / mini_batch as f64
-    };
+    check_setting(mini_batch > 0, "mini_batch", mini_batch, "expected at least 1")?;
+    let cut = |start: usize| (start.min(rows)..(start + mini_batch).min(rows)).len() as f64 / mini_batch as f64;
     Ok((0..rows).step_by(mini_batch).map(cut).collect())
 }

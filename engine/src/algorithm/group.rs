@@ -33,11 +33,7 @@ pub struct GroupRelative {
 
 impl Default for GroupRelative {
     fn default() -> Self {
-        Self {
-            divide_by_deviation: true,
-            epsilon: 1e-6,
-            singleton: Singleton::Zero,
-        }
+        Self { divide_by_deviation: true, epsilon: 1e-6, singleton: Singleton::Zero }
     }
 }
 
@@ -56,17 +52,10 @@ pub struct GroupEstimates {
 ///
 /// # Errors
 /// [`AlgorithmError::Length`] if the slices differ in length.
-pub fn first_of_each_episode(
-    groups: &[usize],
-    episodes: &[usize],
-) -> Result<Vec<bool>, AlgorithmError> {
+pub fn first_of_each_episode(groups: &[usize], episodes: &[usize]) -> Result<Vec<bool>, AlgorithmError> {
     check_length("episodes", groups.len(), episodes.len())?;
     let mut seen = std::collections::BTreeSet::new();
-    Ok(groups
-        .iter()
-        .zip(episodes)
-        .map(|(&group, &episode)| seen.insert((group, episode)))
-        .collect())
+    Ok(groups.iter().zip(episodes).map(|(&group, &episode)| seen.insert((group, episode))).collect())
 }
 
 /// Statistics of every group over its counted rows, by group key.
@@ -88,10 +77,7 @@ pub fn group_samples(
             members.push(score);
         }
     }
-    Ok(members
-        .into_iter()
-        .map(|(group, scores)| (group, Sample::of(&scores)))
-        .collect())
+    Ok(members.into_iter().map(|(group, scores)| (group, Sample::of(&scores))).collect())
 }
 
 /// `A_b = (s_b - mean_g) / (deviation_g + epsilon)`, or `s_b - mean_g` without division.
@@ -144,24 +130,11 @@ mod tests {
     fn a_tiny_spread_is_scaled_and_no_spread_is_zero() {
         let advantages = |scores: &[f64]| {
             let groups = vec![0; scores.len()];
-            group_advantages(
-                scores,
-                &groups,
-                &vec![true; scores.len()],
-                GroupRelative::default(),
-            )
+            group_advantages(scores, &groups, &vec![true; scores.len()], GroupRelative::default())
         };
-        let tiny = advantages(&[1.0, 1.00001])
-            .expect("finite scores")
-            .advantages;
-        assert!(
-            (tiny[0] + 0.6195).abs() < 1e-4 && (tiny[1] - 0.6195).abs() < 1e-4,
-            "{tiny:?}"
-        );
-        assert_eq!(
-            advantages(&[1.0; 4]).expect("finite scores").advantages,
-            [0.0; 4]
-        );
+        let tiny = advantages(&[1.0, 1.00001]).expect("finite scores").advantages;
+        assert!((tiny[0] + 0.6195).abs() < 1e-4 && (tiny[1] - 0.6195).abs() < 1e-4, "{tiny:?}");
+        assert_eq!(advantages(&[1.0; 4]).expect("finite scores").advantages, [0.0; 4]);
         assert_eq!(advantages(&[3.0]).expect("finite scores").advantages, [0.0]);
         let error = advantages(&[f64::NAN, 1.0, 1.0]).expect_err("a score is not a number");
         assert!(error.to_string().contains("row 0"), "{error}");
@@ -170,11 +143,9 @@ mod tests {
     #[test]
     fn copies_do_not_shape_the_statistics() {
         let settings = GroupRelative::default();
-        let three = group_advantages(&[1.0, 0.0, 0.5], &[0; 3], &[true; 3], settings)
-            .expect("finite scores");
+        let three = group_advantages(&[1.0, 0.0, 0.5], &[0; 3], &[true; 3], settings).expect("finite scores");
         let counted = first_of_each_episode(&[0; 4], &[0, 1, 2, 0]).expect("equal lengths");
-        let four = group_advantages(&[1.0, 0.0, 0.5, 1.0], &[0; 4], &counted, settings)
-            .expect("finite scores");
+        let four = group_advantages(&[1.0, 0.0, 0.5, 1.0], &[0; 4], &counted, settings).expect("finite scores");
         assert_eq!(three.advantages, four.advantages[..3]);
     }
 }

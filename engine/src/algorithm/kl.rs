@@ -82,11 +82,7 @@ impl KlEstimator {
     #[must_use]
     pub fn token(self, logprob: f64, reference_logprob: f64) -> KlToken {
         let difference = logprob - reference_logprob;
-        let plain = |value, derivative| KlToken {
-            value,
-            derivative,
-            bounded: false,
-        };
+        let plain = |value, derivative| KlToken { value, derivative, bounded: false };
         match self {
             Self::K1 => plain(difference, 1.0),
             Self::K1Plus => plain(difference, difference),
@@ -95,10 +91,7 @@ impl KlEstimator {
             Self::Absolute => plain(difference.abs(), difference.signum()),
             Self::AbsolutePlus => plain(difference.abs(), difference),
             Self::K3 => k3(difference),
-            Self::K3Plus => KlToken {
-                derivative: difference,
-                ..k3(difference)
-            },
+            Self::K3Plus => KlToken { derivative: difference, ..k3(difference) },
         }
     }
 }
@@ -107,16 +100,8 @@ fn k3(difference: f64) -> KlToken {
     let inner = difference.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND);
     let raw = (-inner).exp() + inner - 1.0;
     let bounded = difference.abs() >= LOG_RATIO_BOUND || raw >= K3_BOUND;
-    let derivative = if bounded {
-        0.0
-    } else {
-        1.0 - (-difference).exp()
-    };
-    KlToken {
-        value: raw.clamp(-K3_BOUND, K3_BOUND),
-        derivative,
-        bounded,
-    }
+    let derivative = if bounded { 0.0 } else { 1.0 - (-difference).exp() };
+    KlToken { value: raw.clamp(-K3_BOUND, K3_BOUND), derivative, bounded }
 }
 
 /// Rewards after the divergence was subtracted, and the mean divergence.
@@ -153,19 +138,14 @@ pub fn penalise_rewards<F: Real>(
     for row in rows.iter() {
         let (mut sum, mut count) = (0.0, 0_usize);
         for slot in row.filter(|&slot| mask[slot]) {
-            let kl = estimator
-                .token(old_logprob[slot].into(), reference_logprob[slot].into())
-                .value;
+            let kl = estimator.token(old_logprob[slot].into(), reference_logprob[slot].into()).value;
             rewards[slot] -= coefficient * kl;
             sum += kl;
             count += 1;
         }
         total += sum / (count as f64 + COUNT_EPSILON);
     }
-    Ok(PenalisedRewards {
-        rewards,
-        divergence: total / rows.len().max(1) as f64,
-    })
+    Ok(PenalisedRewards { rewards, divergence: total / rows.len().max(1) as f64 })
 }
 
 /// How the weight of the divergence in the reward evolves.
@@ -193,33 +173,13 @@ impl KlController {
     ///
     /// # Source
     /// Ziegler et al. 2019, section 2.2.
-    pub fn update(
-        self,
-        coefficient: f64,
-        divergence: f64,
-        rows: usize,
-    ) -> Result<f64, AlgorithmError> {
+    pub fn update(self, coefficient: f64, divergence: f64, rows: usize) -> Result<f64, AlgorithmError> {
         let Self::Adaptive { target, horizon } = self else {
             return Ok(coefficient);
         };
-        check_setting(
-            target > 0.0,
-            "target",
-            target,
-            "expected a positive divergence",
-        )?;
-        check_setting(
-            horizon > 0.0,
-            "horizon",
-            horizon,
-            "expected a positive number of rows",
-        )?;
-        check_setting(
-            divergence.is_finite(),
-            "divergence",
-            divergence,
-            "expected a finite number",
-        )?;
+        check_setting(target > 0.0, "target", target, "expected a positive divergence")?;
+        check_setting(horizon > 0.0, "horizon", horizon, "expected a positive number of rows")?;
+        check_setting(divergence.is_finite(), "divergence", divergence, "expected a finite number")?;
         let error = (divergence / target - 1.0).clamp(-0.2, 0.2);
         Ok(coefficient * (1.0 + error * rows as f64 / horizon))
     }
@@ -243,10 +203,7 @@ mod tests {
             let estimator: KlEstimator = name.parse().expect("a known name");
             for difference in [-100.0, 0.0, 20.0, 100.0] {
                 let token = estimator.token(difference, 0.0);
-                assert!(
-                    (token.value as f32).is_finite() && (token.derivative as f32).is_finite(),
-                    "{name}"
-                );
+                assert!((token.value as f32).is_finite() && (token.derivative as f32).is_finite(), "{name}");
             }
             assert_eq!(estimator.token(-1.0, -1.0).value, 0.0, "{name}");
         }

@@ -17,31 +17,14 @@ pub struct TokenProbability {
     pub log_sum_exp: f64,
 }
 
-fn scaled<F: Real>(
-    logits: &[F],
-    label: usize,
-    temperature: f64,
-) -> Result<Vec<f64>, AlgorithmError> {
+fn scaled<F: Real>(logits: &[F], label: usize, temperature: f64) -> Result<Vec<f64>, AlgorithmError> {
     let positive = temperature > 0.0 && temperature.is_finite();
-    check_setting(
-        positive,
-        "temperature",
-        temperature,
-        "expected a positive number",
-    )?;
+    check_setting(positive, "temperature", temperature, "expected a positive number")?;
     if label >= logits.len() {
         let limit = logits.len().saturating_sub(1);
-        return Err(AlgorithmError::Index {
-            what: "labels",
-            index: 0,
-            found: label,
-            limit,
-        });
+        return Err(AlgorithmError::Index { what: "labels", index: 0, found: label, limit });
     }
-    Ok(logits
-        .iter()
-        .map(|&logit| logit.into() / temperature)
-        .collect())
+    Ok(logits.iter().map(|&logit| logit.into() / temperature).collect())
 }
 
 /// With `z` the logits over the temperature: `logp = z_y - lse(z)`, `H = lse(z) - sum_i p_i z_i`.
@@ -80,20 +63,12 @@ pub fn token_gradient<F: Real>(
 ) -> Result<(), AlgorithmError> {
     check_length("d_logits", logits.len(), d_logits.len())?;
     let scaled = scaled(logits, label, temperature)?;
-    let TokenProbability {
-        entropy,
-        log_sum_exp,
-        ..
-    } = token_probability(logits, label, temperature)?;
+    let TokenProbability { entropy, log_sum_exp, .. } = token_probability(logits, label, temperature)?;
     for (index, (logit, gradient)) in scaled.iter().zip(d_logits).enumerate() {
         let log_probability = logit - log_sum_exp;
         let probability = log_probability.exp();
         let hit = if index == label { 1.0 } else { 0.0 };
-        let from_entropy = if probability > 0.0 {
-            probability * (log_probability + entropy)
-        } else {
-            0.0
-        };
+        let from_entropy = if probability > 0.0 { probability * (log_probability + entropy) } else { 0.0 };
         *gradient += (d_logprob * (hit - probability) - d_entropy * from_entropy) / temperature;
     }
     Ok(())

@@ -23,10 +23,7 @@ pub struct KlTerm {
 
 impl Default for KlTerm {
     fn default() -> Self {
-        Self {
-            estimator: KlEstimator::K2,
-            weight: 0.001,
-        }
+        Self { estimator: KlEstimator::K2, weight: 0.001 }
     }
 }
 
@@ -52,22 +49,9 @@ pub struct PolicyLoss {
 
 impl Default for PolicyLoss {
     fn default() -> Self {
-        let Clip {
-            clip_low,
-            clip_high,
-            dual_clip,
-            log_ratio_bound,
-        } = Clip::default();
+        let Clip { clip_low, clip_high, dual_clip, log_ratio_bound } = Clip::default();
         let aggregation = Aggregation::TokenMean;
-        Self {
-            clip_low,
-            clip_high,
-            dual_clip,
-            log_ratio_bound,
-            entropy_weight: 0.001,
-            kl: None,
-            aggregation,
-        }
+        Self { clip_low, clip_high, dual_clip, log_ratio_bound, entropy_weight: 0.001, kl: None, aggregation }
     }
 }
 
@@ -185,19 +169,8 @@ impl PolicyLoss {
     /// The ratio's clipping.
     #[must_use]
     pub fn clip(&self) -> Clip {
-        let Self {
-            clip_low,
-            clip_high,
-            dual_clip,
-            log_ratio_bound,
-            ..
-        } = *self;
-        Clip {
-            clip_low,
-            clip_high,
-            dual_clip,
-            log_ratio_bound,
-        }
+        let Self { clip_low, clip_high, dual_clip, log_ratio_bound, .. } = *self;
+        Clip { clip_low, clip_high, dual_clip, log_ratio_bound }
     }
 
     /// Checks the ranges.
@@ -253,13 +226,8 @@ impl PolicyLoss {
             }
             (None, _) => None,
             (Some(term), None) => {
-                let reason =
-                    "a divergence term needs the log-probabilities of the reference policy";
-                return Err(AlgorithmError::Setting {
-                    name: "kl.weight",
-                    value: term.weight.to_string(),
-                    reason,
-                });
+                let reason = "a divergence term needs the log-probabilities of the reference policy";
+                return Err(AlgorithmError::Setting { name: "kl.weight", value: term.weight.to_string(), reason });
             }
         };
         let clip = self.clip();
@@ -282,9 +250,7 @@ impl PolicyLoss {
             let mut bounded = token.bounded;
             let mut kl = (0.0, 0.0);
             if let Some((term, reference)) = divergence {
-                let token = term
-                    .estimator
-                    .token(logprob, read("reference_logprob", reference)?);
+                let token = term.estimator.token(logprob, read("reference_logprob", reference)?);
                 derivative += term.weight * token.derivative;
                 bounded |= token.bounded;
                 kl = (token.value, term.weight);

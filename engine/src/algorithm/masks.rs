@@ -8,11 +8,7 @@ use crate::record::TokenKind;
 /// Trained slots: `mask[t]` iff token `t + 1` was sampled from the policy. `[tokens - 1]`.
 #[must_use]
 pub fn sampled_mask(kinds: &[TokenKind]) -> Vec<bool> {
-    kinds
-        .iter()
-        .skip(1)
-        .map(|kind| *kind == TokenKind::Sampled)
-        .collect()
+    kinds.iter().skip(1).map(|kind| *kind == TokenKind::Sampled).collect()
 }
 
 /// Slots where turns end: the last sampled token of each turn. `[tokens - 1]`.
@@ -24,14 +20,10 @@ pub fn sampled_mask(kinds: &[TokenKind]) -> Vec<bool> {
 /// [`AlgorithmError::Length`] if the slices differ in length.
 pub fn turn_end_mask(kinds: &[TokenKind], turns: &[u16]) -> Result<Vec<bool>, AlgorithmError> {
     check_length("turns", kinds.len(), turns.len())?;
-    let sampled: Vec<usize> = (0..kinds.len())
-        .filter(|&token| kinds[token] == TokenKind::Sampled)
-        .collect();
+    let sampled: Vec<usize> = (0..kinds.len()).filter(|&token| kinds[token] == TokenKind::Sampled).collect();
     let mut ends = vec![false; kinds.len().saturating_sub(1)];
     for (place, &token) in sampled.iter().enumerate() {
-        let last = sampled
-            .get(place + 1)
-            .is_none_or(|&next| turns[next] != turns[token]);
+        let last = sampled.get(place + 1).is_none_or(|&next| turns[next] != turns[token]);
         // A sampled first token has no slot: nothing predicts it.
         if let (true, Some(slot)) = (last, token.checked_sub(1)) {
             ends[slot] = true;
@@ -46,9 +38,7 @@ pub fn turn_end_mask(kinds: &[TokenKind], turns: &[u16]) -> Result<Vec<bool>, Al
 /// # Errors
 /// [`AlgorithmError::Length`] if there are not as many rewards as turn ends.
 pub fn turn_rewards(turn_ends: &[bool], rewards: &[f64]) -> Result<Vec<f64>, AlgorithmError> {
-    let slots: Vec<usize> = (0..turn_ends.len())
-        .filter(|&slot| turn_ends[slot])
-        .collect();
+    let slots: Vec<usize> = (0..turn_ends.len()).filter(|&slot| turn_ends[slot]).collect();
     check_length("turn rewards", slots.len(), rewards.len())?;
     let mut placed = vec![0.0; turn_ends.len()];
     for (slot, reward) in slots.into_iter().zip(rewards) {
@@ -74,11 +64,7 @@ pub mod parity {
     /// Slots of odd messages after the first: `[tokens - 1]`.
     #[must_use]
     pub fn response_mask(starts: &[bool]) -> Vec<bool> {
-        without_last(
-            message_numbers(starts)
-                .into_iter()
-                .map(|number| number > 1 && number % 2 == 1),
-        )
+        without_last(message_numbers(starts).into_iter().map(|number| number > 1 && number % 2 == 1))
     }
 
     /// Slots of all messages after the first: `[tokens - 1]`.
@@ -106,10 +92,7 @@ pub mod parity {
         let mut scores = vec![0.0; count];
         for (turn, &reward) in rewards.iter().enumerate() {
             let wanted = 3 + 2 * turn;
-            let marker = numbers
-                .iter()
-                .zip(ends)
-                .position(|(&number, &end)| end && number == wanted);
+            let marker = numbers.iter().zip(ends).position(|(&number, &end)| end && number == wanted);
             if let Some(token) = marker.or(count.checked_sub(1)) {
                 scores[token] = reward;
             }
@@ -133,24 +116,10 @@ mod tests {
 
     #[test]
     fn a_forced_token_is_not_trained_and_does_not_end_a_turn() {
-        let kinds = [
-            Prompt,
-            Forced,
-            Sampled,
-            Sampled,
-            Forced,
-            Observation,
-            Sampled,
-        ];
-        assert_eq!(
-            sampled_mask(&kinds),
-            [false, true, true, false, false, true]
-        );
+        let kinds = [Prompt, Forced, Sampled, Sampled, Forced, Observation, Sampled];
+        assert_eq!(sampled_mask(&kinds), [false, true, true, false, false, true]);
         let ends = turn_end_mask(&kinds, &[0, 0, 0, 0, 0, 1, 1]).expect("equal lengths");
         assert_eq!(ends, [false, false, true, false, false, true]);
-        assert_eq!(
-            turn_rewards(&ends, &[0.5, 2.0]),
-            Ok(vec![0.0, 0.0, 0.5, 0.0, 0.0, 2.0])
-        );
+        assert_eq!(turn_rewards(&ends, &[0.5, 2.0]), Ok(vec![0.0, 0.0, 0.5, 0.0, 0.0, 2.0]));
     }
 }

@@ -71,12 +71,7 @@ impl RewardNormalization {
     ///
     /// # Errors
     /// [`AlgorithmError::Length`]; [`AlgorithmError::NotFinite`] names the episode.
-    pub fn normalize(
-        &self,
-        scores: &[f64],
-        groups: &[usize],
-        tags: &[usize],
-    ) -> Result<Vec<f64>, AlgorithmError> {
+    pub fn normalize(&self, scores: &[f64], groups: &[usize], tags: &[usize]) -> Result<Vec<f64>, AlgorithmError> {
         check_length("groups", scores.len(), groups.len())?;
         check_length("tags", scores.len(), tags.len())?;
         let mut pools = BTreeMap::<usize, Vec<f64>>::new();
@@ -92,20 +87,14 @@ impl RewardNormalization {
         if pools.len() >= scores.len() {
             return Ok(scores.to_vec());
         }
-        let samples: BTreeMap<usize, Sample> = pools
-            .into_iter()
-            .map(|(pool, scores)| (pool, Sample::of(&scores)))
-            .collect();
+        let samples: BTreeMap<usize, Sample> =
+            pools.into_iter().map(|(pool, scores)| (pool, Sample::of(&scores))).collect();
         let apply = |(episode, &score): (usize, &f64)| {
             let sample = samples.get(&key(episode)).copied().unwrap_or_default();
             let standard = || {
                 let deviation = sample.deviation();
                 let usable = deviation > DEVIATION_FLOOR;
-                if usable {
-                    (score - sample.mean) / (deviation + DEVIATION_FLOOR)
-                } else {
-                    0.0
-                }
+                if usable { (score - sample.mean) / (deviation + DEVIATION_FLOOR) } else { 0.0 }
             };
             match self.method {
                 Method::Identity => score,
@@ -124,11 +113,7 @@ impl RewardNormalization {
 /// [`AlgorithmError::Length`] if the slices differ in length.
 pub fn penalised_scores(rewards: &[f64], penalties: &[f64]) -> Result<Vec<f64>, AlgorithmError> {
     check_length("penalties", rewards.len(), penalties.len())?;
-    Ok(rewards
-        .iter()
-        .zip(penalties)
-        .map(|(reward, penalty)| reward + penalty)
-        .collect())
+    Ok(rewards.iter().zip(penalties).map(|(reward, penalty)| reward + penalty).collect())
 }
 
 #[cfg(test)]
@@ -137,21 +122,9 @@ mod tests {
 
     #[test]
     fn one_episode_per_group_is_left_alone() {
-        let settings = RewardNormalization {
-            pool: Pool::State,
-            method: Method::MeanStd,
-        };
-        assert_eq!(
-            settings.normalize(&[1.0, 5.0], &[0, 1], &[0, 0]),
-            Ok(vec![1.0, 5.0])
-        );
-        let settings = RewardNormalization {
-            pool: Pool::Batch,
-            ..settings
-        };
-        assert_ne!(
-            settings.normalize(&[1.0, 5.0], &[0, 1], &[0, 0]),
-            Ok(vec![1.0, 5.0])
-        );
+        let settings = RewardNormalization { pool: Pool::State, method: Method::MeanStd };
+        assert_eq!(settings.normalize(&[1.0, 5.0], &[0, 1], &[0, 0]), Ok(vec![1.0, 5.0]));
+        let settings = RewardNormalization { pool: Pool::Batch, ..settings };
+        assert_ne!(settings.normalize(&[1.0, 5.0], &[0, 1], &[0, 0]), Ok(vec![1.0, 5.0]));
     }
 }

@@ -20,12 +20,7 @@ pub struct Clip {
 
 impl Default for Clip {
     fn default() -> Self {
-        Self {
-            clip_low: 0.2,
-            clip_high: 0.28,
-            dual_clip: Some(3.0),
-            log_ratio_bound: 20.0,
-        }
+        Self { clip_low: 0.2, clip_high: 0.28, dual_clip: Some(3.0), log_ratio_bound: 20.0 }
     }
 }
 
@@ -57,27 +52,12 @@ impl Clip {
         let low = (0.0..=1.0).contains(&self.clip_low);
         check_setting(low, "clip_low", self.clip_low, "expected 0 to 1")?;
         let high = self.clip_high >= 0.0 && self.clip_high.is_finite();
-        check_setting(
-            high,
-            "clip_high",
-            self.clip_high,
-            "expected a finite number of at least 0",
-        )?;
+        check_setting(high, "clip_high", self.clip_high, "expected a finite number of at least 0")?;
         let dual = self.dual_clip.unwrap_or(2.0);
-        check_setting(
-            dual > 1.0 && dual.is_finite(),
-            "dual_clip",
-            dual,
-            "expected more than 1, or None",
-        )?;
+        check_setting(dual > 1.0 && dual.is_finite(), "dual_clip", dual, "expected more than 1, or None")?;
         let bound = self.log_ratio_bound;
         // exp(80) is the last round number whose product with a large advantage still fits f32.
-        check_setting(
-            bound > 0.0 && bound <= 80.0,
-            "log_ratio_bound",
-            bound,
-            "expected more than 0, at most 80",
-        )
+        check_setting(bound > 0.0 && bound <= 80.0, "log_ratio_bound", bound, "expected more than 0, at most 80")
     }
 
     /// The clipped surrogate:
@@ -95,35 +75,18 @@ impl Clip {
     #[must_use]
     pub fn token(&self, logprob: f64, old_logprob: f64, advantage: f64) -> PolicyToken {
         let difference = logprob - old_logprob;
-        let log_ratio = difference
-            .max(-self.log_ratio_bound)
-            .min(self.log_ratio_bound);
+        let log_ratio = difference.max(-self.log_ratio_bound).min(self.log_ratio_bound);
         let ratio = log_ratio.exp();
         let plain = -advantage * ratio;
         let clip = -advantage * ratio.max(1.0 - self.clip_low).min(1.0 + self.clip_high);
         let upper = plain.max(clip);
-        let ceiling = self
-            .dual_clip
-            .map(|dual| -advantage * dual)
-            .filter(|_| advantage < 0.0);
+        let ceiling = self.dual_clip.map(|dual| -advantage * dual).filter(|_| advantage < 0.0);
         let clipped = clip > plain;
         let clipped_lower = ceiling.is_some_and(|ceiling| upper > ceiling);
         let bounded = difference.abs() >= self.log_ratio_bound;
         let loss = ceiling.map_or(upper, |ceiling| upper.min(ceiling));
-        let derivative = if bounded || clipped || clipped_lower {
-            0.0
-        } else {
-            plain
-        };
-        PolicyToken {
-            log_ratio,
-            ratio,
-            loss,
-            derivative,
-            clipped,
-            clipped_lower,
-            bounded,
-        }
+        let derivative = if bounded || clipped || clipped_lower { 0.0 } else { plain };
+        PolicyToken { log_ratio, ratio, loss, derivative, clipped, clipped_lower, bounded }
     }
 }
 
@@ -144,14 +107,8 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_named() {
-        let clip = Clip {
-            dual_clip: Some(1.0),
-            ..Clip::default()
-        };
-        assert!(
-            clip.check()
-                .is_err_and(|error| error.to_string().contains("dual_clip"))
-        );
+        let clip = Clip { dual_clip: Some(1.0), ..Clip::default() };
+        assert!(clip.check().is_err_and(|error| error.to_string().contains("dual_clip")));
         assert_eq!(Clip::default().check(), Ok(()));
     }
 }

@@ -30,27 +30,16 @@ fn numbers(stream: &mut Stream, count: usize, low: f64, high: f64) -> Vec<f64> {
 }
 
 fn modes() -> [Aggregation; 4] {
-    use Aggregation::{
-        SequenceMeanTokenMean, SequenceMeanTokenSum, SequenceMeanTokenSumNorm, TokenMean,
-    };
-    [
-        TokenMean,
-        SequenceMeanTokenSum,
-        SequenceMeanTokenMean,
-        SequenceMeanTokenSumNorm { width: 37.0 },
-    ]
+    use Aggregation::{SequenceMeanTokenMean, SequenceMeanTokenSum, SequenceMeanTokenSumNorm, TokenMean};
+    [TokenMean, SequenceMeanTokenSum, SequenceMeanTokenMean, SequenceMeanTokenSumNorm { width: 37.0 }]
 }
 
 fn estimators() -> [Estimator; 7] {
     [
         Estimator::Gae,
         Estimator::BiLevel { turn_gamma: 0.9 },
-        Estimator::Group {
-            divide_by_deviation: true,
-        },
-        Estimator::Group {
-            divide_by_deviation: false,
-        },
+        Estimator::Group { divide_by_deviation: true },
+        Estimator::Group { divide_by_deviation: false },
         Estimator::LeaveOneOut,
         Estimator::ReinforcePlusPlus,
         Estimator::ReinforcePlusPlusBaseline,
@@ -84,21 +73,11 @@ impl Batch {
             real: vec![true; rows],
         };
         for &length in &batch.lengths {
-            let mask: Vec<bool> = (0..length)
-                .map(|slot| slot + 1 == length || stream.chance(0.6))
-                .collect();
-            batch.ends.extend(
-                mask.iter()
-                    .enumerate()
-                    .map(|(slot, trained)| *trained && slot % 3 == 2),
-            );
+            let mask: Vec<bool> = (0..length).map(|slot| slot + 1 == length || stream.chance(0.6)).collect();
+            batch.ends.extend(mask.iter().enumerate().map(|(slot, trained)| *trained && slot % 3 == 2));
             batch.mask.extend(mask);
-            batch
-                .rewards
-                .extend((0..length).map(|_| uniform(stream, -1.0, 1.0) as f32));
-            batch
-                .values
-                .extend((0..length).map(|_| uniform(stream, -1.0, 1.0) as f32));
+            batch.rewards.extend((0..length).map(|_| uniform(stream, -1.0, 1.0) as f32));
+            batch.values.extend((0..length).map(|_| uniform(stream, -1.0, 1.0) as f32));
         }
         batch
     }
@@ -147,14 +126,7 @@ impl Batch {
         };
         let estimates = settings.estimate(&batch).expect("a complete batch");
         let slots = (0..self.mask.len()).filter(|&slot| self.mask[slot]);
-        slots
-            .map(|slot| {
-                (
-                    estimates.advantages[slot].to_bits(),
-                    estimates.returns[slot].to_bits(),
-                )
-            })
-            .collect()
+        slots.map(|slot| (estimates.advantages[slot].to_bits(), estimates.returns[slot].to_bits())).collect()
     }
 }
 
@@ -179,11 +151,7 @@ fn padding_and_masked_rows_change_nothing_to_the_bit() {
         for estimator in estimators() {
             // REINFORCE++ restarts its return after a masked slot, so only padding around a row is neutral there.
             if estimator != Estimator::ReinforcePlusPlus {
-                assert_eq!(
-                    plain.estimate(estimator),
-                    padded.estimate(estimator),
-                    "{estimator:?}, round {round}"
-                );
+                assert_eq!(plain.estimate(estimator), padded.estimate(estimator), "{estimator:?}, round {round}");
             }
         }
         let mut appended = plain.clone();
@@ -191,11 +159,7 @@ fn padding_and_masked_rows_change_nothing_to_the_bit() {
             appended.insert_padding(0, appended.lengths[0]);
         }
         for estimator in estimators() {
-            assert_eq!(
-                plain.estimate(estimator),
-                appended.estimate(estimator),
-                "{estimator:?}, round {round}"
-            );
+            assert_eq!(plain.estimate(estimator), appended.estimate(estimator), "{estimator:?}, round {round}");
         }
     }
 }
@@ -218,11 +182,7 @@ fn a_copied_row_changes_no_other_row() {
             // A copy lengthens the batch, so weights by relative length are the one thing that moves.
             if !matches!(estimator, Estimator::Group { .. }) {
                 let expected = plain.estimate(estimator);
-                assert_eq!(
-                    expected,
-                    copied.estimate(estimator)[..expected.len()],
-                    "{estimator:?}, round {round}"
-                );
+                assert_eq!(expected, copied.estimate(estimator)[..expected.len()], "{estimator:?}, round {round}");
             }
         }
     }
@@ -234,22 +194,15 @@ fn with_every_slot_trained_gae_is_the_textbook_sum() {
     for round in 0..ROUNDS {
         let mut stream = stream(3, round);
         let count = 1 + stream.below(20);
-        let (rewards, values) = (
-            numbers(&mut stream, count, -1.0, 1.0),
-            numbers(&mut stream, count, -1.0, 1.0),
-        );
+        let (rewards, values) = (numbers(&mut stream, count, -1.0, 1.0), numbers(&mut stream, count, -1.0, 1.0));
         let (gamma, lambda) = (stream.unit(), stream.unit());
         let bounds = [0, count];
         let rows = Rows::new(&bounds).expect("ascending bounds");
-        let found =
-            gae(rows, &rewards, &values, &vec![true; count], gamma, lambda).expect("equal lengths");
+        let found = gae(rows, &rewards, &values, &vec![true; count], gamma, lambda).expect("equal lengths");
         for start in 0..count {
-            let delta = |slot: usize| {
-                rewards[slot] + gamma * values.get(slot + 1).copied().unwrap_or(0.0) - values[slot]
-            };
-            let sum: f64 = (start..count)
-                .map(|slot| (gamma * lambda).powi((slot - start) as i32) * delta(slot))
-                .sum();
+            let delta =
+                |slot: usize| rewards[slot] + gamma * values.get(slot + 1).copied().unwrap_or(0.0) - values[slot];
+            let sum: f64 = (start..count).map(|slot| (gamma * lambda).powi((slot - start) as i32) * delta(slot)).sum();
             assert!((found.advantages[start] - sum).abs() < 1e-12);
         }
     }
@@ -281,19 +234,10 @@ impl Losses {
     }
 
     fn weights(&self, mode: Aggregation) -> Vec<f64> {
-        mode.weights(
-            Rows::new(&self.bounds).expect("ascending bounds"),
-            &self.mask,
-        )
-        .expect("equal lengths")
+        mode.weights(Rows::new(&self.bounds).expect("ascending bounds"), &self.mask).expect("equal lengths")
     }
 
-    fn backward(
-        &self,
-        loss: &PolicyLoss,
-        weight: &[f64],
-        cut: usize,
-    ) -> (PolicySums, Vec<f64>, Vec<f64>) {
+    fn backward(&self, loss: &PolicyLoss, weight: &[f64], cut: usize) -> (PolicySums, Vec<f64>, Vec<f64>) {
         let count = self.mask.len();
         let (mut d_logprob, mut d_entropy) = (vec![f64::NAN; count], vec![f64::NAN; count]);
         let mut sums = PolicySums::default();
@@ -316,14 +260,7 @@ impl Losses {
 }
 
 fn with_divergence(estimator: KlEstimator) -> PolicyLoss {
-    PolicyLoss {
-        kl: Some(KlTerm {
-            estimator,
-            weight: 0.1,
-        }),
-        entropy_weight: 0.01,
-        ..PolicyLoss::default()
-    }
+    PolicyLoss { kl: Some(KlTerm { estimator, weight: 0.1 }), entropy_weight: 0.01, ..PolicyLoss::default() }
 }
 
 #[test]
@@ -335,11 +272,7 @@ fn the_cut_into_micro_batches_changes_no_gradient() {
             let (whole, d_logprob, d_entropy) = losses.backward(&loss, &weight, losses.mask.len());
             for cut in [1, 3, 7] {
                 let (sums, cut_logprob, cut_entropy) = losses.backward(&loss, &weight, cut);
-                assert_eq!(
-                    (&d_logprob, &d_entropy),
-                    (&cut_logprob, &cut_entropy),
-                    "{mode:?}, cut {cut}"
-                );
+                assert_eq!((&d_logprob, &d_entropy), (&cut_logprob, &cut_entropy), "{mode:?}, cut {cut}");
                 assert_eq!((sums.tokens, sums.clipped), (whole.tokens, whole.clipped));
                 assert!((sums.total - whole.total).abs() < 1e-12 * (1.0 + whole.total.abs()));
             }
@@ -359,11 +292,7 @@ fn masked_slots_are_not_read() {
         losses.entropy[slot] = 1e6;
     }
     assert_eq!(losses.backward(&loss, &weight, 1000), clean);
-    let slot = losses
-        .mask
-        .iter()
-        .position(|trained| *trained)
-        .expect("a trained slot");
+    let slot = losses.mask.iter().position(|trained| *trained).expect("a trained slot");
     losses.logprob[slot] = f64::NAN;
     let tokens = PolicyTokens {
         logprob: &losses.logprob,
@@ -375,13 +304,8 @@ fn masked_slots_are_not_read() {
         mask: &losses.mask,
     };
     let (mut d_logprob, mut d_entropy) = (weight.clone(), weight.clone());
-    let error = loss
-        .backward(&tokens, &mut d_logprob, &mut d_entropy)
-        .expect_err("a number is missing");
-    assert!(
-        error.to_string().contains(&format!("token {slot}")),
-        "{error}"
-    );
+    let error = loss.backward(&tokens, &mut d_logprob, &mut d_entropy).expect_err("a number is missing");
+    assert!(error.to_string().contains(&format!("token {slot}")), "{error}");
 }
 
 #[test]
@@ -395,21 +319,10 @@ fn at_ratio_one_nothing_is_clipped_and_the_loss_is_the_negative_mean_advantage()
             continue;
         }
         let trained = (0..losses.mask.len()).filter(|&slot| losses.mask[slot]);
-        let mean = trained
-            .clone()
-            .map(|slot| losses.advantage[slot])
-            .sum::<f64>()
-            / sums.tokens as f64;
+        let mean = trained.clone().map(|slot| losses.advantage[slot]).sum::<f64>() / sums.tokens as f64;
         assert!((sums.policy + mean).abs() < 1e-7, "{} {mean}", sums.policy);
         assert_eq!((sums.clipped, sums.clipped_lower, sums.bounded), (0, 0, 0));
-        assert_eq!(
-            (
-                sums.ratio_minimum,
-                sums.ratio_maximum,
-                sums.mean_divergence()
-            ),
-            (1.0, 1.0, 0.0)
-        );
+        assert_eq!((sums.ratio_minimum, sums.ratio_maximum, sums.mean_divergence()), (1.0, 1.0, 0.0));
         for slot in trained {
             assert_eq!(d_logprob[slot], -losses.advantage[slot] * weight[slot]);
         }
@@ -419,10 +332,7 @@ fn at_ratio_one_nothing_is_clipped_and_the_loss_is_the_negative_mean_advantage()
 /// Central differences; skips points within a step of a kink, where there is no derivative.
 fn agrees(derivative: f64, function: impl Fn(f64) -> f64, at: f64) -> bool {
     const STEP: f64 = 1e-6;
-    let (left, right) = (
-        function(at) - function(at - STEP),
-        function(at + STEP) - function(at),
-    );
+    let (left, right) = (function(at) - function(at - STEP), function(at + STEP) - function(at));
     let kink = (left - right).abs() / STEP > 1e-4 * (1.0 + (left + right).abs() / STEP);
     kink || ((left + right) / (2.0 * STEP) - derivative).abs() < 1e-5 * (1.0 + derivative.abs())
 }
@@ -432,48 +342,21 @@ fn derivatives_agree_with_finite_differences() {
     let (mut kinks, clip) = (0, Clip::default());
     for round in 0..ROUNDS * 10 {
         let mut stream = stream(7, round);
-        let (logprob, old, advantage) = (
-            uniform(&mut stream, -4.0, 0.0),
-            uniform(&mut stream, -4.0, 0.0),
-            uniform(&mut stream, -3.0, 3.0),
-        );
+        let (logprob, old, advantage) =
+            (uniform(&mut stream, -4.0, 0.0), uniform(&mut stream, -4.0, 0.0), uniform(&mut stream, -3.0, 3.0));
         let policy = |logprob: f64| clip.token(logprob, old, advantage).loss;
-        assert!(
-            agrees(
-                clip.token(logprob, old, advantage).derivative,
-                policy,
-                logprob
-            ),
-            "{logprob} {old} {advantage}"
-        );
-        for estimator in [
-            KlEstimator::K1,
-            KlEstimator::K2,
-            KlEstimator::K3,
-            KlEstimator::Absolute,
-        ] {
+        assert!(agrees(clip.token(logprob, old, advantage).derivative, policy, logprob), "{logprob} {old} {advantage}");
+        for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::Absolute] {
             let token = estimator.token(logprob, old);
-            assert!(
-                agrees(
-                    token.derivative,
-                    |logprob| estimator.token(logprob, old).value,
-                    logprob
-                ),
-                "{estimator:?}"
-            );
+            assert!(agrees(token.derivative, |logprob| estimator.token(logprob, old).value, logprob), "{estimator:?}");
         }
         let value_clip = stream.chance(0.5).then_some(0.5);
         let value = |value: f64| value_token(value, old, advantage, value_clip).loss / 2.0;
-        assert!(agrees(
-            value_token(logprob, old, advantage, value_clip).derivative,
-            value,
-            logprob
-        ));
+        assert!(agrees(value_token(logprob, old, advantage, value_clip).derivative, value, logprob));
         let logits = numbers(&mut stream, 6, -3.0, 3.0);
         let (label, temperature) = (stream.below(6), uniform(&mut stream, 0.5, 2.0));
         let mut gradient = vec![0.0; 6];
-        token_gradient(&logits, label, temperature, 0.7, -0.3, &mut gradient)
-            .expect("a valid label");
+        token_gradient(&logits, label, temperature, 0.7, -0.3, &mut gradient).expect("a valid label");
         for (index, &derivative) in gradient.iter().enumerate() {
             let function = |logit: f64| {
                 let mut logits = logits.clone();
@@ -491,23 +374,12 @@ fn derivatives_agree_with_finite_differences() {
 #[test]
 fn filters_follow_a_relabelling_of_groups() {
     let strategies = [
-        Strategy::TopP {
-            mass: Mass::Linear,
-            value: 0.8,
-            slack: 0.01,
-        },
-        Strategy::TopP {
-            mass: Mass::Softmax,
-            value: 0.8,
-            slack: 0.01,
-        },
+        Strategy::TopP { mass: Mass::Linear, value: 0.8, slack: 0.01 },
+        Strategy::TopP { mass: Mass::Softmax, value: 0.8, slack: 0.01 },
         Strategy::TopK { fraction: 0.4 },
         Strategy::TopKAbsolute { count: 3 },
         Strategy::MinP { value: 0.4 },
-        Strategy::PercentileRange {
-            low: 0.25,
-            high: 0.75,
-        },
+        Strategy::PercentileRange { low: 0.25, high: 0.75 },
         Strategy::WithinGroup { keep_ratio: 0.5 },
     ];
     for round in 0..ROUNDS {
@@ -519,17 +391,8 @@ fn filters_follow_a_relabelling_of_groups() {
         stream.shuffle(&mut order);
         let relabelled: Vec<f64> = order.iter().map(|&group| scores[group]).collect();
         for strategy in strategies {
-            for (keep, include_zero) in [
-                (Keep::Largest, true),
-                (Keep::Largest, false),
-                (Keep::Smallest, false),
-            ] {
-                let filter = RolloutFilter {
-                    strategy,
-                    keep,
-                    include_zero,
-                    ..RolloutFilter::default()
-                };
+            for (keep, include_zero) in [(Keep::Largest, true), (Keep::Largest, false), (Keep::Smallest, false)] {
+                let filter = RolloutFilter { strategy, keep, include_zero, ..RolloutFilter::default() };
                 let mut expected = filter.select(&scores).expect("finite scores").groups;
                 let found = filter.select(&relabelled).expect("finite scores").groups;
                 let mut found: Vec<usize> = found.into_iter().map(|group| order[group]).collect();
@@ -551,17 +414,8 @@ fn mutual_information_is_bounded_and_blind_to_the_order_of_columns() {
         let own: Vec<usize> = (0..samples).map(|_| stream.below(columns)).collect();
         let prompts: Vec<usize> = (0..columns).collect();
         let evaluate = |sums: &[f64], own: &[usize], prompts: &[usize]| {
-            let scores = CrossScores {
-                sums,
-                lengths: &lengths,
-                own,
-                prompts,
-            };
-            let metrics = collapse(
-                scores,
-                Smoothing::default(),
-                &mut MarginalAverages::default(),
-            );
+            let scores = CrossScores { sums, lengths: &lengths, own, prompts };
+            let metrics = collapse(scores, Smoothing::default(), &mut MarginalAverages::default());
             metrics.expect("a full matrix").expect("two columns")
         };
         let plain = evaluate(&sums, &own, &prompts);
@@ -572,17 +426,12 @@ fn mutual_information_is_bounded_and_blind_to_the_order_of_columns() {
         }
         let mut order = prompts.clone();
         stream.shuffle(&mut order);
-        let moved: Vec<f64> = sums
-            .chunks(columns)
-            .flat_map(|row| order.iter().map(|&column| row[column]).collect::<Vec<_>>())
-            .collect();
+        let moved: Vec<f64> =
+            sums.chunks(columns).flat_map(|row| order.iter().map(|&column| row[column]).collect::<Vec<_>>()).collect();
         let place = |column: &usize| order.iter().position(|other| other == column).unwrap_or(0);
         let permuted = evaluate(&moved, &own.iter().map(place).collect::<Vec<_>>(), &order);
         for ((name, left), (_, right)) in plain.named().iter().zip(permuted.named()) {
-            assert!(
-                (left - right).abs() <= 1e-9 * (1.0 + left.abs()),
-                "{name}: {left} {right}"
-            );
+            assert!((left - right).abs() <= 1e-9 * (1.0 + left.abs()), "{name}: {left} {right}");
         }
     }
 }

@@ -1,9 +1,6 @@
 //! REINFORCE-style estimators: leave-one-out, REINFORCE++ and its group baseline.
 
-use super::{
-    Real, error::AlgorithmError, gae::Estimates, group::group_samples, rows::Rows,
-    statistics::whiten,
-};
+use super::{Real, error::AlgorithmError, gae::Estimates, group::group_samples, rows::Rows, statistics::whiten};
 
 /// `A_b = n / (n - 1) * (s_b - mean_g)`: the score minus the mean of the others. A group of one yields 0.
 ///
@@ -15,11 +12,7 @@ use super::{
 ///
 /// # Source
 /// Ahmadian et al. 2024, eq. 5.
-pub fn leave_one_out(
-    scores: &[f64],
-    groups: &[usize],
-    counted: &[bool],
-) -> Result<Vec<f64>, AlgorithmError> {
+pub fn leave_one_out(scores: &[f64], groups: &[usize], counted: &[bool]) -> Result<Vec<f64>, AlgorithmError> {
     let samples = group_samples(scores, groups, counted)?;
     let advantage = |(&score, group): (&f64, &usize)| {
         let sample = samples.get(group).copied().unwrap_or_default();
@@ -55,19 +48,12 @@ pub fn reinforce_plus_plus<F: Real>(
     for row in rows.iter() {
         let mut run = 0.0;
         for slot in row.rev() {
-            run = if mask[slot] {
-                rewards[slot].into() + gamma * run
-            } else {
-                0.0
-            };
+            run = if mask[slot] { rewards[slot].into() + gamma * run } else { 0.0 };
             returns[slot] = run;
         }
     }
     let advantages = whitened(returns.clone(), mask, measured)?;
-    Ok(Estimates {
-        advantages,
-        returns,
-    })
+    Ok(Estimates { advantages, returns })
 }
 
 /// `s_b - mean_g` on trained slots, whitened over the batch, 0 elsewhere. A group of one has mean 0.
@@ -88,21 +74,13 @@ pub fn reinforce_plus_plus_baseline(
     let samples = group_samples(scores, groups, counted)?;
     let centred = |(&score, group): (&f64, &usize)| {
         let sample = samples.get(group).copied().unwrap_or_default();
-        if sample.count < 2 {
-            score
-        } else {
-            score - sample.mean
-        }
+        if sample.count < 2 { score } else { score - sample.mean }
     };
     let centred: Vec<f64> = scores.iter().zip(groups).map(centred).collect();
     whitened(rows.spread(&centred, mask)?, mask, measured)
 }
 
-fn whitened(
-    mut values: Vec<f64>,
-    mask: &[bool],
-    measured: &[bool],
-) -> Result<Vec<f64>, AlgorithmError> {
+fn whitened(mut values: Vec<f64>, mask: &[bool], measured: &[bool]) -> Result<Vec<f64>, AlgorithmError> {
     whiten(&mut values, measured)?;
     for (value, trained) in values.iter_mut().zip(mask) {
         if !trained {

@@ -22,20 +22,10 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// [`AlgorithmError::Index`] if they do not start at 0 or descend.
     pub fn new(bounds: &'a [usize]) -> Result<Self, AlgorithmError> {
-        let descends = |(index, pair): (usize, &[usize])| {
-            (pair[0] > pair[1]).then_some((index, pair[0], pair[1]))
-        };
-        let first = bounds
-            .first()
-            .filter(|&&first| first != 0)
-            .map(|&first| (0, first, 0));
+        let descends = |(index, pair): (usize, &[usize])| (pair[0] > pair[1]).then_some((index, pair[0], pair[1]));
+        let first = bounds.first().filter(|&&first| first != 0).map(|&first| (0, first, 0));
         match first.or_else(|| bounds.windows(2).enumerate().find_map(descends)) {
-            Some((index, found, limit)) => Err(AlgorithmError::Index {
-                what: "row bounds",
-                index,
-                found,
-                limit,
-            }),
+            Some((index, found, limit)) => Err(AlgorithmError::Index { what: "row bounds", index, found, limit }),
             None => Ok(Self { bounds }),
         }
     }
@@ -69,10 +59,7 @@ impl<'a> Rows<'a> {
     /// [`AlgorithmError::Length`] if the mask does not cover the rows.
     pub fn trained_counts(&self, mask: &[bool]) -> Result<Vec<usize>, AlgorithmError> {
         self.check("mask", mask)?;
-        Ok(self
-            .iter()
-            .map(|row| mask[row].iter().filter(|&&trained| trained).count())
-            .collect())
+        Ok(self.iter().map(|row| mask[row].iter().filter(|&&trained| trained).count()).collect())
     }
 
     /// Sums of the trained slots of every row: `[rows]`.
@@ -82,11 +69,7 @@ impl<'a> Rows<'a> {
     pub fn sums<F: Real>(&self, values: &[F], mask: &[bool]) -> Result<Vec<f64>, AlgorithmError> {
         self.check("values", values)?;
         self.check("mask", mask)?;
-        let sum = |row: Range<usize>| {
-            row.filter(|&slot| mask[slot])
-                .map(|slot| values[slot].into())
-                .sum()
-        };
+        let sum = |row: Range<usize>| row.filter(|&slot| mask[slot]).map(|slot| values[slot].into()).sum();
         Ok(self.iter().map(sum).collect())
     }
 

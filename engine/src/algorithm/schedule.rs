@@ -34,13 +34,7 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self {
-            shape: Shape::Constant,
-            warmup: 0,
-            minimum: 0.0,
-            cycles: 0.5,
-            stable: 0.9,
-        }
+        Self { shape: Shape::Constant, warmup: 0, minimum: 0.0, cycles: 0.5, stable: 0.9 }
     }
 }
 
@@ -51,18 +45,8 @@ impl Schedule {
     /// [`AlgorithmError::Setting`] names the first setting out of range.
     pub fn check(&self) -> Result<(), AlgorithmError> {
         let unit = 0.0..=1.0;
-        check_setting(
-            unit.contains(&self.minimum),
-            "minimum",
-            self.minimum,
-            "expected 0 to 1",
-        )?;
-        check_setting(
-            unit.contains(&self.stable),
-            "stable",
-            self.stable,
-            "expected 0 to 1",
-        )?;
+        check_setting(unit.contains(&self.minimum), "minimum", self.minimum, "expected 0 to 1")?;
+        check_setting(unit.contains(&self.stable), "stable", self.stable, "expected 0 to 1")?;
         let cycles = self.cycles > 0.0 && self.cycles.is_finite();
         check_setting(cycles, "cycles", self.cycles, "expected a positive number")
     }
@@ -71,22 +55,14 @@ impl Schedule {
     /// then the shape over the remaining `total - warmup` iterations.
     #[must_use]
     pub fn factor(&self, step: u64, total: u64) -> f64 {
-        if step < self.warmup {
-            (step + 1) as f64 / self.warmup as f64
-        } else {
-            self.after_warmup(step, total)
-        }
+        if step < self.warmup { (step + 1) as f64 / self.warmup as f64 } else { self.after_warmup(step, total) }
     }
 
     /// The factor of published schedules, which differs during the warm-up: `step / warmup`, so that the first iteration
     /// trains at rate 0. For reproduction only.
     #[must_use]
     pub fn factor_from_zero(&self, step: u64, total: u64) -> f64 {
-        if step < self.warmup {
-            step as f64 / self.warmup as f64
-        } else {
-            self.after_warmup(step, total)
-        }
+        if step < self.warmup { step as f64 / self.warmup as f64 } else { self.after_warmup(step, total) }
     }
 
     fn after_warmup(&self, step: u64, total: u64) -> f64 {
@@ -122,10 +98,7 @@ mod tests {
 
     #[test]
     fn the_first_iteration_learns() {
-        let schedule = Schedule {
-            warmup: 4,
-            ..Schedule::default()
-        };
+        let schedule = Schedule { warmup: 4, ..Schedule::default() };
         let factors: Vec<f64> = (0..6).map(|step| schedule.factor(step, 100)).collect();
         assert_eq!(factors, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
         assert_eq!(Schedule::default().factor(0, 0), 1.0);

@@ -11,11 +11,7 @@ pub const COUNT_EPSILON: f64 = 1e-8;
 pub const VARIANCE_EPSILON: f64 = 1e-8;
 
 fn trained<'a, F: Real>(values: &'a [F], mask: &'a [bool]) -> impl Iterator<Item = f64> + 'a {
-    values
-        .iter()
-        .zip(mask)
-        .filter(|(_, trained)| **trained)
-        .map(|(value, _)| (*value).into())
+    values.iter().zip(mask).filter(|(_, trained)| **trained).map(|(value, _)| (*value).into())
 }
 
 /// `sum(x * m) / (sum(m) + 1e-8)`; masked slots are skipped, not multiplied by 0.
@@ -24,9 +20,7 @@ fn trained<'a, F: Real>(values: &'a [F], mask: &'a [bool]) -> impl Iterator<Item
 /// [`AlgorithmError::Length`] if the slices differ in length.
 pub fn masked_mean<F: Real>(values: &[F], mask: &[bool]) -> Result<f64, AlgorithmError> {
     check_length("mask", values.len(), mask.len())?;
-    let (count, sum) = trained(values, mask).fold((0_usize, 0.0), |(count, sum), value| {
-        (count + 1, sum + value)
-    });
+    let (count, sum) = trained(values, mask).fold((0_usize, 0.0), |(count, sum), value| (count + 1, sum + value));
     Ok(sum / (count as f64 + COUNT_EPSILON))
 }
 
@@ -36,8 +30,7 @@ pub fn masked_mean<F: Real>(values: &[F], mask: &[bool]) -> Result<f64, Algorith
 /// [`AlgorithmError::Length`] if the slices differ in length.
 pub fn masked_variance<F: Real>(values: &[F], mask: &[bool]) -> Result<f64, AlgorithmError> {
     let mean = masked_mean(values, mask)?;
-    let squares =
-        |(count, sum): (usize, f64), value: f64| (count + 1, sum + (value - mean) * (value - mean));
+    let squares = |(count, sum): (usize, f64), value: f64| (count + 1, sum + (value - mean) * (value - mean));
     let (count, sum) = trained(values, mask).fold((0, 0.0), squares);
     if count < 2 {
         return Ok(0.0);
@@ -63,10 +56,7 @@ pub struct Whitening {
 /// # Errors
 /// [`AlgorithmError::Length`] if the slices differ in length.
 pub fn whiten(values: &mut [f64], mask: &[bool]) -> Result<Whitening, AlgorithmError> {
-    let statistics = Whitening {
-        mean: masked_mean(values, mask)?,
-        variance: masked_variance(values, mask)?,
-    };
+    let statistics = Whitening { mean: masked_mean(values, mask)?, variance: masked_variance(values, mask)? };
     let mut bounds = (f64::INFINITY, f64::NEG_INFINITY);
     for value in trained(values, mask) {
         bounds = (bounds.0.min(value), bounds.1.max(value));
@@ -74,11 +64,7 @@ pub fn whiten(values: &mut [f64], mask: &[bool]) -> Result<Whitening, AlgorithmE
     let flat = bounds.0 >= bounds.1 || trained(values, mask).nth(1).is_none();
     let scale = (statistics.variance + VARIANCE_EPSILON).sqrt();
     for value in values {
-        *value = if flat {
-            0.0
-        } else {
-            (*value - statistics.mean) / scale
-        };
+        *value = if flat { 0.0 } else { (*value - statistics.mean) / scale };
     }
     Ok(statistics)
 }
@@ -109,32 +95,14 @@ impl Sample {
         };
         let count = values.len();
         let sum: f64 = values.iter().sum();
-        let (minimum, maximum) = values.iter().fold((first, first), |(low, high), &value| {
-            (low.min(value), high.max(value))
-        });
+        let (minimum, maximum) =
+            values.iter().fold((first, first), |(low, high), &value| (low.min(value), high.max(value)));
         if minimum == maximum {
-            return Self {
-                count,
-                sum,
-                mean: first,
-                variance: 0.0,
-                minimum,
-                maximum,
-            };
+            return Self { count, sum, mean: first, variance: 0.0, minimum, maximum };
         }
         let mean = sum / count as f64;
-        let squares: f64 = values
-            .iter()
-            .map(|value| (value - mean) * (value - mean))
-            .sum();
-        Self {
-            count,
-            sum,
-            mean,
-            variance: squares / (count - 1) as f64,
-            minimum,
-            maximum,
-        }
+        let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+        Self { count, sum, mean, variance: squares / (count - 1) as f64, minimum, maximum }
     }
 
     /// Square root of the unbiased variance.
@@ -147,11 +115,7 @@ impl Sample {
 /// Arithmetic mean; 0 if there are none.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() {
-        0.0
-    } else {
-        values.iter().sum::<f64>() / values.len() as f64
-    }
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
 /// Population standard deviation (`n`); 0 if there are none.
@@ -161,12 +125,7 @@ pub fn population_deviation(values: &[f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
     }
-    (values
-        .iter()
-        .map(|value| (value - mean) * (value - mean))
-        .sum::<f64>()
-        / values.len() as f64)
-        .sqrt()
+    (values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
 /// `ln(sum_i exp(x_i))`, shifted by the maximum; minus infinity if there are none.
@@ -176,12 +135,7 @@ pub fn log_sum_exp(values: &[f64]) -> f64 {
     if maximum == f64::NEG_INFINITY {
         return maximum;
     }
-    maximum
-        + values
-            .iter()
-            .map(|value| (value - maximum).exp())
-            .sum::<f64>()
-            .ln()
+    maximum + values.iter().map(|value| (value - maximum).exp()).sum::<f64>().ln()
 }
 
 #[cfg(test)]

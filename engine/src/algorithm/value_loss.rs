@@ -34,30 +34,19 @@ pub struct ValueToken {
 /// Schulman et al. 2017, as implemented with value clipping.
 #[must_use]
 pub fn value_token(value: f64, old_value: f64, target: f64, clip: Option<f64>) -> ValueToken {
-    let clipped_value = clip.map_or(value, |clip| {
-        value.max(old_value - clip).min(old_value + clip)
-    });
+    let clipped_value = clip.map_or(value, |clip| value.max(old_value - clip).min(old_value + clip));
     let error = value - target;
     let plain = error * error;
     let other = (clipped_value - target) * (clipped_value - target);
     let clipped = other > plain;
-    ValueToken {
-        clipped_value,
-        loss: plain.max(other),
-        derivative: if clipped { 0.0 } else { error },
-        clipped,
-    }
+    ValueToken { clipped_value, loss: plain.max(other), derivative: if clipped { 0.0 } else { error }, clipped }
 }
 
 /// `1 - var(R - V) / (var(R) + 1e-5)` with sample variances over trained slots; 1 is a perfect critic, below 0 a harmful one.
 ///
 /// # Errors
 /// [`AlgorithmError::Length`] if the slices differ in length.
-pub fn explained_variance<F: Real>(
-    returns: &[F],
-    values: &[F],
-    mask: &[bool],
-) -> Result<f64, AlgorithmError> {
+pub fn explained_variance<F: Real>(returns: &[F], values: &[F], mask: &[bool]) -> Result<f64, AlgorithmError> {
     check_length("values", returns.len(), values.len())?;
     check_length("mask", returns.len(), mask.len())?;
     let (mut residuals, mut targets) = (Vec::new(), Vec::new());
@@ -137,12 +126,7 @@ impl ValueLoss {
     /// [`AlgorithmError::Setting`] if the clip is not positive.
     pub fn check(&self) -> Result<(), AlgorithmError> {
         let clip = self.value_clip.unwrap_or(1.0);
-        check_setting(
-            clip > 0.0 && clip.is_finite(),
-            "value_clip",
-            clip,
-            "expected a positive number, or None",
-        )
+        check_setting(clip > 0.0 && clip.is_finite(), "value_clip", clip, "expected a positive number, or None")
     }
 
     /// Writes `d_value[t] = w[t] * (v - R)`, 0 where the clip holds and on masked slots, and returns the sums.
@@ -175,12 +159,7 @@ impl ValueLoss {
             };
             let value = read("value", tokens.value)?;
             let old_value = read("old_value", tokens.old_value)?;
-            let token = value_token(
-                value,
-                old_value,
-                read("target", tokens.target)?,
-                self.value_clip,
-            );
+            let token = value_token(value, old_value, read("target", tokens.target)?, self.value_clip);
             let weight = tokens.weight[slot];
             d_value[slot] = F::from_f64(weight * token.derivative);
             sums.loss += 0.5 * weight * token.loss;

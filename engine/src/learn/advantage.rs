@@ -93,7 +93,8 @@ impl Gathered {
         metrics.set("actor/reward_kl_penalty", penalised.divergence);
         metrics.set("actor/reward_kl_penalty_coeff", weight);
         let rows = self.bounds.len() - 1;
-        state.kl_weight = Some(settings::kl_controller(wanted.controller).update(weight, penalised.divergence, rows)?);
+        state.kl_weight =
+            Some(settings::kl_controller(wanted.controller).update(weight, penalised.divergence, rows)?);
         self.rewards = penalised.rewards;
         Ok(())
     }

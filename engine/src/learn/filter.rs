@@ -49,7 +49,8 @@ fn keep(
         .filter(|&index| trajectories.all[index].status != EpisodeStatus::Aborted)
         .filter(|&index| !trained_tokens(store, &trajectories.all[index]).is_empty())
         .collect();
-    let values: Vec<f64> = able.iter().map(|&index| quantity(trajectories, store, batch, filter.metric, index)).collect();
+    let values: Vec<f64> =
+        able.iter().map(|&index| quantity(trajectories, store, batch, filter.metric, index)).collect();
     let groups: Vec<usize> = able.iter().map(|&index| trajectories.all[index].group as usize).collect();
     let samples = group_samples(&values, &groups, trajectories.groups)?;
     let scores: Vec<f64> = samples.iter().map(|sample| filter.metric.score(sample, filter.spread)).collect();

@@ -69,7 +69,6 @@ struct Norms {
 
 /// Numbers of a mini-batch's targets, in their order.
 struct Gathered {
-    bounds: Vec<usize>,
     old_logprob: Vec<f32>,
     reference: Vec<f32>,
     advantage: Vec<f32>,
@@ -80,7 +79,12 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(store: &TokenStore, rows: &[usize], targets: &[Vec<u32>], policy: &PolicyLoss) -> Result<Self, AlgorithmError> {
+    fn new(
+        store: &TokenStore,
+        rows: &[usize],
+        targets: &[Vec<u32>],
+        policy: &PolicyLoss,
+    ) -> Result<Self, AlgorithmError> {
         let mut bounds = vec![0];
         let mut tokens = Vec::new();
         for (&row, targets) in rows.iter().zip(targets) {
@@ -99,7 +103,6 @@ impl Gathered {
             target: of(&store.return_),
             weight,
             mask,
-            bounds,
         })
     }
 }
@@ -125,9 +128,11 @@ impl<'a> Update<'a> {
     fn run(&mut self, rows: &[usize], groups: usize, metrics: &mut Metrics) -> Result<(), WorldError> {
         let update = &self.scene.update;
         let mini_batch = update.mini_batch as usize;
-        let stream = |purpose, epoch| Stream::new(self.scene.seed.run, purpose, &[self.iteration, epoch]);
+        let (seed, iteration) = (self.scene.seed.run, self.iteration);
+        let stream = |purpose, epoch| Stream::new(seed, purpose, &[iteration, epoch]);
         let multiple = divisor(groups, mini_batch, 1)?;
-        let fitted = settings::fit(self.scene).rows(rows.len(), multiple, mini_batch, &mut stream(Purpose::BatchFit, 0))?;
+        let fitted =
+            settings::fit(self.scene).rows(rows.len(), multiple, mini_batch, &mut stream(Purpose::BatchFit, 0))?;
         let cuts = mini_batches(fitted.len(), mini_batch)?;
         metrics.set("train/num_mini_batches", cuts.len() as f64);
         for epoch in 0..u64::from(update.epochs) {
@@ -159,10 +164,16 @@ impl<'a> Update<'a> {
             let mut sums = ValueSums::default();
             let mut failed = None;
             let value = self.value;
-            self.model.0.accumulate(Part::Critic, &rows, temperature, micro_tokens, &mut |first, scores, upstream| {
-                let result = value_gradient(&value, &gathered, first, scores, 1.0, upstream);
-                note(result, &mut sums, ValueSums::merge, &mut failed);
-            })?;
+            self.model.0.accumulate(
+                Part::Critic,
+                &rows,
+                temperature,
+                micro_tokens,
+                &mut |first, scores, upstream| {
+                    let result = value_gradient(&value, &gathered, first, scores, 1.0, upstream);
+                    note(result, &mut sums, ValueSums::merge, &mut failed);
+                },
+            )?;
             failed.map_or(Ok(()), Err)?;
             self.value_sums.merge(&sums);
             let step = settings::critic_step(scene, self.iteration);

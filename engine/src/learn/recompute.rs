@@ -61,7 +61,8 @@ fn try_recompute(
     metrics.set("rollout/logp_diff_max", largest);
     metrics.set("rollout/logp_diff_mean", sum / next.max(1) as f64);
     metrics.set("train/trained_tokens", next as f64);
-    metrics.set("actor/entropy", scores.entropies.iter().map(|&nats| f64::from(nats)).sum::<f64>() / next.max(1) as f64);
+    metrics
+        .set("actor/entropy", scores.entropies.iter().map(|&nats| f64::from(nats)).sum::<f64>() / next.max(1) as f64);
     if !reference.is_empty() {
         let mean = reference.iter().map(|&logprob| f64::from(logprob)).sum::<f64>() / next as f64;
         metrics.set("rollout/ref_log_prob", mean);

@@ -104,7 +104,7 @@ pub(super) fn kl_estimator(estimator: scene::KlEstimator) -> KlEstimator {
         scene::KlEstimator::K1 => KlEstimator::K1,
         scene::KlEstimator::K2 => KlEstimator::K2,
         scene::KlEstimator::K3 => KlEstimator::K3,
-        scene::KlEstimator::Abs => KlEstimator::Abs,
+        scene::KlEstimator::Abs => KlEstimator::Absolute,
         scene::KlEstimator::K1Plus => KlEstimator::K1Plus,
         scene::KlEstimator::K3Plus => KlEstimator::K3Plus,
     }
@@ -137,7 +137,11 @@ pub(super) fn policy_loss(scene: &Scene) -> PolicyLoss {
         clip_high: settings.clip_high,
         dual_clip: settings.dual_clip,
         entropy_weight: settings.entropy_weight,
-        kl: scene.kl.in_loss.as_ref().map(|term| KlTerm { estimator: kl_estimator(term.estimator), weight: term.weight }),
+        kl: scene
+            .kl
+            .in_loss
+            .as_ref()
+            .map(|term| KlTerm { estimator: kl_estimator(term.estimator), weight: term.weight }),
         aggregation: aggregation(scene),
         ..PolicyLoss::default()
     }

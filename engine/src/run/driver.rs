@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use super::checkpoint::{self, CheckpointError};
 use super::directory::RunDirectory;
 use super::pictures;
-use super::setup::{self, Agents, Plan, SetupError};
+use super::setup::{self, Agents, Plan, SetupError, SetupOptions};
 use crate::environment::Split;
 use crate::evaluation::{Summary, by_tag, summarise};
 use crate::files::{FileError, Named as _, write_whole};
-use crate::learn::{Batch, Learn, LearnState};
+use crate::learn::{Learn, LearnState};
 use crate::metrics::Metrics;
 use crate::record::TrajectoryRecord;
 use crate::runtime::Model;
-use crate::scene::{ActiveScene, Scene};
+use crate::scene::{Loaded, Scene};
 use crate::world::{
     EnvironmentTypes, Faults, PlannedGroup, Rollout, RolloutProgress, Trajectories, WorldError, run_rollout,
 };
@@ -40,6 +40,9 @@ pub enum RunError {
     /// A file of the run directory.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A picture.
+    #[error(transparent)]
+    Render(#[from] crate::render::RenderError),
     /// A checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -151,8 +154,10 @@ impl Run {
     ///
     /// # Errors
     /// [`RunError`]; nothing is left behind but an empty directory.
-    pub fn create(mut app: App, scene: Scene, directory: &Path) -> Result<Self, RunError> {
-        let (plan, agents) = setup::prepare(&mut app, &scene)?;
+    pub fn create(mut app: App, loaded: &Loaded, directory: &Path) -> Result<Self, RunError> {
+        let options = SetupOptions { train: true, ..SetupOptions::default() };
+        let (plan, agents) = setup::prepare(&mut app, loaded, &options)?;
+        let scene = loaded.scene.clone();
         let directory = RunDirectory::create(directory)?;
         write_whole(&directory.scene(), scene.to_ron().as_bytes())?;
         Ok(Self { app, scene, plan, agents, directory, state: RunState::default(), checkpoint: None })
@@ -163,14 +168,17 @@ impl Run {
     ///
     /// # Errors
     /// [`RunError`].
-    pub fn resume(mut app: App, scene: Scene, directory: &Path) -> Result<(Self, Vec<String>), RunError> {
-        let (plan, agents) = setup::prepare(&mut app, &scene)?;
+    pub fn resume(mut app: App, loaded: &Loaded, directory: &Path) -> Result<(Self, Vec<String>), RunError> {
         let directory = RunDirectory::open(directory)?;
         let found = match checkpoint::newest(&directory.checkpoints()) {
             Ok(found) => Some(found),
             Err(CheckpointError::None { refused, .. }) if refused.is_empty() => None,
             Err(error) => return Err(error.into()),
         };
+        let model = found.as_ref().map(|(path, _)| path.clone());
+        let options = SetupOptions { resume: model.is_some(), model, train: true };
+        let (plan, agents) = setup::prepare(&mut app, loaded, &options)?;
+        let scene = loaded.scene.clone();
         let mut run = Self { app, scene, plan, agents, directory, state: RunState::default(), checkpoint: None };
         let mut refused = Vec::new();
         if let Some((path, newer)) = found {
@@ -178,8 +186,9 @@ impl Run {
             let state = path.join("state.json");
             let text = std::fs::read(&state).named("read", &state)?;
             run.state = serde_json::from_slice(&text).map_err(std::io::Error::from).named("read", &state)?;
-            let mut model = run.app.world_mut().resource_mut::<Model>();
-            model.0.restore(&path).map_err(|error| CheckpointError::Part(error.to_string()))?;
+            if let Some(mut model) = run.app.world_mut().get_resource_mut::<Model>() {
+                model.0.restore(&path).map_err(|error| CheckpointError::Part(error.to_string()))?;
+            }
             run.app.insert_resource(run.state.learn.clone());
             run.checkpoint = Some(path);
         }
@@ -232,12 +241,13 @@ impl Run {
             self.directory.append(&metrics.line(0), &metrics.timing_line(0))?;
             self.save(observer)?;
         }
-        while self.state.learn.iteration < run.iterations {
+        let iterations = u64::from(run.iterations);
+        while self.state.learn.iteration < iterations {
             let iteration = self.state.learn.iteration + 1;
-            let last = iteration == run.iterations;
+            let last = iteration == iterations;
             self.iterate(iteration, observer)?;
             let mut metrics = std::mem::take(&mut *self.app.world_mut().resource_mut::<Metrics>());
-            if due(iteration, last, run.validate_every) {
+            if due(iteration, last, u64::from(run.validate_every)) {
                 let started = Instant::now();
                 self.validate(iteration, observer, &mut metrics)?;
                 metrics.set_timing("timing_s/testing", started.elapsed().as_secs_f64());
@@ -246,7 +256,7 @@ impl Run {
             if let Some(reason) = stop {
                 return Ok(Some(reason));
             }
-            if due(iteration, last, run.save_every) {
+            if due(iteration, last, u64::from(run.save_every)) {
                 self.save(observer)?;
             }
         }
@@ -283,7 +293,9 @@ impl Run {
         let world = self.app.world_mut();
         observer(&phase(Phase::Learn, iteration, 0, 1));
         let learning = Instant::now();
-        world.run_schedule(Learn);
+        if self.agents.ask_model {
+            world.run_schedule(Learn);
+        }
         if let Some(fault) = world.resource_mut::<Faults>().take() {
             return Err(failed(fault));
         }
@@ -347,7 +359,11 @@ impl Run {
 
     fn draw(&self, records: &[&TrajectoryRecord], below: &str) -> Result<(), RunError> {
         let log = &self.scene.log;
-        let root = if log.image_dir.is_absolute() { log.image_dir.clone() } else { self.directory.root().join(&log.image_dir) };
+        let root = if log.image_dir.is_absolute() {
+            log.image_dir.clone()
+        } else {
+            self.directory.root().join(&log.image_dir)
+        };
         let types = self.app.world().resource::<EnvironmentTypes>();
         let chosen = records.iter().take(log.images_per_batch as usize).copied();
         Ok(pictures::draw_all(types, chosen, &root.join(below)).map(drop)?)
@@ -384,7 +400,8 @@ impl Run {
             // A validation belongs to an iteration whose weights are final already, so it is not cut short.
             observer(&event) == Control::Continue || split == Split::Validation
         };
-        run_rollout(self.app.world_mut(), rollout, &mut each_tick).map_err(|source| RunError::World { iteration, source })?;
+        run_rollout(self.app.world_mut(), rollout, &mut each_tick)
+            .map_err(|source| RunError::World { iteration, source })?;
         let mut trajectories = self.app.world_mut().resource_mut::<Trajectories>();
         for trajectory in &mut trajectories.all {
             trajectory.record.metadata.iteration = iteration;

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use crate::environment::{InstanceSeed, Picture};
-use crate::files::{FileError, Named as _};
 use crate::record::TrajectoryRecord;
-use crate::render::{draw_trajectory, save_png};
+use crate::render::{RenderError, draw_trajectory, save_png};
 use crate::world::EnvironmentTypes;
 
 /// The states of a trajectory as pictures: one before each turn and the last one.
@@ -45,18 +44,19 @@ pub fn replay(types: &EnvironmentTypes, record: &TrajectoryRecord) -> Vec<Pictur
 /// Draws records into `directory`, one PNG each, named after tag and trajectory. Returns the files in order.
 ///
 /// # Errors
-/// [`FileError`] if a file cannot be written; files are whole or absent.
+/// [`RenderError`] if a file cannot be written; files are whole or absent.
 pub fn draw_all<'a>(
     types: &EnvironmentTypes,
     records: impl Iterator<Item = &'a TrajectoryRecord>,
     directory: &Path,
-) -> Result<Vec<PathBuf>, FileError> {
-    std::fs::create_dir_all(directory).named("create", directory)?;
+) -> Result<Vec<PathBuf>, RenderError> {
+    std::fs::create_dir_all(directory).map_err(|source| RenderError::Write { path: directory.to_owned(), source })?;
     records
         .collect::<Vec<_>>()
         .into_par_iter()
         .map(|record| {
-            let name: String = record.custom_id.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '-' }).collect();
+            let name: String =
+                record.custom_id.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '-' }).collect();
             let path = directory.join(format!("{name}.png"));
             save_png(&draw_trajectory(record, &replay(types, record)), &path)?;
             Ok(path)

@@ -11,6 +11,7 @@ use crate::environment::{
     Action, ActionSpace, ConfigProblem, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome,
 };
 use crate::random::{Purpose, Stream, hash_bytes};
+use crate::scene::{self, Loaded, SceneError};
 
 /// An instance ready to be played by any number of members.
 pub struct Instance {
@@ -159,22 +160,38 @@ pub(super) fn perform<E: Environment>(
     }
 }
 
-/// Reads a configuration of one environment type.
-type Parse = fn(serde_json::Value) -> Result<Arc<dyn Configured>, String>;
+/// How configurations of one environment type are read.
+#[derive(Clone, Copy)]
+struct EnvironmentType {
+    from_json: fn(serde_json::Value) -> Result<Arc<dyn Configured>, String>,
+    from_ron: fn(&str) -> Result<Arc<dyn Configured>, String>,
+    from_scene: fn(&Loaded, &str) -> Result<Arc<dyn Configured>, SceneError>,
+    default_ron: fn() -> String,
+}
 
 /// The environment types that scenes can use, by name.
 #[derive(Clone, Default, Resource)]
 pub struct EnvironmentTypes {
-    types: BTreeMap<&'static str, Parse>,
+    types: BTreeMap<&'static str, EnvironmentType>,
+}
+
+fn typed<E: Environment + Sync>(config: E::Config) -> Arc<dyn Configured> {
+    Arc::new(Typed::<E> { config: Arc::new(config) })
 }
 
 impl EnvironmentTypes {
     /// Adds a type.
     pub fn add<E: Environment + Sync>(&mut self) {
-        self.types.insert(E::NAME, |config| {
-            let config = serde_json::from_value(config).map_err(|error| error.to_string())?;
-            Ok(Arc::new(Typed::<E> { config: Arc::new(config) }))
-        });
+        let entry = EnvironmentType {
+            from_json: |config| serde_json::from_value(config).map(typed::<E>).map_err(|error| error.to_string()),
+            from_ron: |text| {
+                let node = scene::parse(0, text, 0).map_err(|error| error.reason)?;
+                scene::from_node(&node).map(typed::<E>).map_err(|error| format!("{:?}", error.kind))
+            },
+            from_scene: |loaded, tag| loaded.environment_config(tag).map(typed::<E>),
+            default_ron: scene::default_config::<E::Config>,
+        };
+        self.types.insert(E::NAME, entry);
     }
 
     /// Names of all types.
@@ -182,16 +199,50 @@ impl EnvironmentTypes {
         self.types.keys().copied()
     }
 
-    /// An environment type with a configuration.
-    ///
-    /// # Errors
-    /// A sentence saying that the type is unknown or what the configuration lacks.
-    pub fn configure(&self, environment: &str, config: serde_json::Value) -> Result<Arc<dyn Configured>, String> {
-        let parse = self.types.get(environment).ok_or_else(|| {
+    /// Every type with its default configuration as RON.
+    #[must_use]
+    pub fn defaults(&self) -> Vec<(&'static str, String)> {
+        self.types.iter().map(|(&name, entry)| (name, (entry.default_ron)())).collect()
+    }
+
+    fn find(&self, environment: &str) -> Result<EnvironmentType, String> {
+        self.types.get(environment).copied().ok_or_else(|| {
             let known: Vec<&str> = self.names().collect();
             format!("unknown environment `{environment}`; known are {}", known.join(", "))
+        })
+    }
+
+    /// An environment type with a configuration from a trajectory record.
+    ///
+    /// # Errors
+    /// A sentence saying that the type is unknown or what does not fit.
+    pub fn configure(&self, environment: &str, config: serde_json::Value) -> Result<Arc<dyn Configured>, String> {
+        (self.find(environment)?.from_json)(config)
+    }
+
+    /// An environment type with a configuration in RON.
+    ///
+    /// # Errors
+    /// As [`EnvironmentTypes::configure`].
+    pub fn configure_ron(&self, environment: &str, config: &str) -> Result<Arc<dyn Configured>, String> {
+        (self.find(environment)?.from_ron)(config)
+    }
+
+    /// An environment type with the configuration of a scene's own tag.
+    ///
+    /// # Errors
+    /// [`SceneError`] at the place in the scene.
+    pub fn configure_tag(
+        &self,
+        environment: &str,
+        loaded: &Loaded,
+        tag: &str,
+    ) -> Result<Arc<dyn Configured>, SceneError> {
+        let entry = self.find(environment).map_err(|reason| {
+            let path = format!("environments.tags.{tag}.environment");
+            SceneError { problems: vec![loaded.problem_at(&path, reason)] }
         })?;
-        parse(config)
+        (entry.from_scene)(loaded, tag)
     }
 }
 

@@ -41,10 +41,7 @@ pub struct Smoothing {
 
 impl Default for Smoothing {
     fn default() -> Self {
-        Self {
-            deviation_floor: 1e-3,
-            decay: 0.9,
-        }
+        Self { deviation_floor: 1e-3, decay: 0.9 }
     }
 }
 
@@ -134,63 +131,36 @@ pub fn collapse(
     smoothing: Smoothing,
     averages: &mut MarginalAverages,
 ) -> Result<Option<CollapseMetrics>, AlgorithmError> {
-    let CrossScores {
-        sums,
-        lengths,
-        own,
-        prompts,
-    } = scores;
+    let CrossScores { sums, lengths, own, prompts } = scores;
     let (samples, columns) = (lengths.len(), prompts.len());
     check_length("own", samples, own.len())?;
     check_length("sums", samples * columns, sums.len())?;
     for (index, &column) in own.iter().enumerate() {
         if column >= columns {
             let limit = columns.saturating_sub(1);
-            return Err(AlgorithmError::Index {
-                what: "own",
-                index,
-                found: column,
-                limit,
-            });
+            return Err(AlgorithmError::Index { what: "own", index, found: column, limit });
         }
-        super::error::check_finite(
-            "score under its own prompt",
-            "sample",
-            index,
-            sums[index * columns + column],
-        )?;
+        super::error::check_finite("score under its own prompt", "sample", index, sums[index * columns + column])?;
     }
     if columns < 2 || samples == 0 {
         return Ok(None);
     }
     let rows: Vec<&[f64]> = sums.chunks_exact(columns).collect();
     let length = |sample: usize| lengths[sample].max(1) as f64;
-    let means: Vec<Vec<f64>> = (0..samples)
-        .map(|sample| {
-            rows[sample]
-                .iter()
-                .map(|sum| sum / length(sample))
-                .collect()
-        })
-        .collect();
+    let means: Vec<Vec<f64>> =
+        (0..samples).map(|sample| rows[sample].iter().map(|sum| sum / length(sample)).collect()).collect();
     let means: Vec<&[f64]> = means.iter().map(Vec::as_slice).collect();
 
-    let matched: Vec<f64> = (0..samples)
-        .map(|sample| means[sample][own[sample]])
-        .collect();
+    let matched: Vec<f64> = (0..samples).map(|sample| means[sample][own[sample]]).collect();
     let sequence_marginal: Vec<f64> = rows.iter().map(|row| log_mean_exp(row)).collect();
-    let paper: Vec<f64> = (0..samples)
-        .map(|sample| sequence_marginal[sample] / length(sample))
-        .collect();
+    let paper: Vec<f64> = (0..samples).map(|sample| sequence_marginal[sample] / length(sample)).collect();
     let information_per_token = mean(&differences(&matched, &paper));
 
     let mut multiplicity = BTreeMap::<usize, usize>::new();
     for &prompt in prompts {
         *multiplicity.entry(prompt).or_default() += 1;
     }
-    let shares = multiplicity
-        .values()
-        .map(|&count| count as f64 / columns as f64);
+    let shares = multiplicity.values().map(|&count| count as f64 / columns as f64);
     Ok(Some(CollapseMetrics {
         token: level(&means, own, smoothing, &mut averages.token),
         sequence: level(&rows, own, smoothing, &mut averages.sequence),
@@ -198,17 +168,12 @@ pub fn collapse(
         prompt_entropy: -shares.map(|share| share * share.ln()).sum::<f64>(),
         retrieval: retrieval(&means, own, prompts, &multiplicity),
         information_per_token,
-        z_score_per_token: information_per_token
-            / (population_deviation(&paper) + smoothing.deviation_floor),
+        z_score_per_token: information_per_token / (population_deviation(&paper) + smoothing.deviation_floor),
     }))
 }
 
 fn level(rows: &[&[f64]], own: &[usize], smoothing: Smoothing, average: &mut Option<f64>) -> Level {
-    let matched: Vec<f64> = rows
-        .iter()
-        .zip(own)
-        .map(|(row, &column)| row[column])
-        .collect();
+    let matched: Vec<f64> = rows.iter().zip(own).map(|(row, &column)| row[column]).collect();
     let marginal: Vec<f64> = rows.iter().map(|row| log_mean_exp(row)).collect();
     let mutual_information = mean(&differences(&matched, &marginal));
     let marginal_deviation = population_deviation(&marginal);
@@ -235,61 +200,33 @@ fn retrieval(
     multiplicity: &BTreeMap<usize, usize>,
 ) -> [Retrieval; 4] {
     let columns = prompts.len();
-    let ranks: Vec<usize> = rows
-        .iter()
-        .zip(own)
-        .map(|(row, &column)| rank(row, prompts, prompts[column]))
-        .collect();
+    let ranks: Vec<usize> = rows.iter().zip(own).map(|(row, &column)| rank(row, prompts, prompts[column])).collect();
     let chances: Vec<f64> = own
         .iter()
-        .map(|&column| {
-            multiplicity.get(&prompts[column]).copied().unwrap_or(0) as f64 / columns as f64
-        })
+        .map(|&column| multiplicity.get(&prompts[column]).copied().unwrap_or(0) as f64 / columns as f64)
         .collect();
     let chance = mean(&chances);
     let at = |depth: usize| {
         let looked = depth.min(columns);
         let hits = ranks.iter().filter(|&&rank| rank < looked).count();
         let accuracy = hits as f64 / rows.len() as f64;
-        Retrieval {
-            depth,
-            accuracy,
-            chance: (chance * looked as f64).min(1.0),
-        }
+        Retrieval { depth, accuracy, chance: (chance * looked as f64).min(1.0) }
     };
-    [
-        at(1),
-        at(RETRIEVAL_DEPTHS[0]),
-        at(RETRIEVAL_DEPTHS[1]),
-        at(RETRIEVAL_DEPTHS[2]),
-    ]
+    [at(1), at(RETRIEVAL_DEPTHS[0]), at(RETRIEVAL_DEPTHS[1]), at(RETRIEVAL_DEPTHS[2])]
 }
 
 // Place of the best column with the wanted prompt, best first, ties to the lower column.
 fn rank(row: &[f64], prompts: &[usize], wanted: usize) -> usize {
     let mut order: Vec<usize> = (0..row.len()).collect();
-    order.sort_by(|&a, &b| {
-        row[b]
-            .partial_cmp(&row[a])
-            .unwrap_or(std::cmp::Ordering::Equal)
-    });
-    order
-        .iter()
-        .position(|&column| prompts[column] == wanted)
-        .unwrap_or(row.len())
+    order.sort_by(|&a, &b| row[b].partial_cmp(&row[a]).unwrap_or(std::cmp::Ordering::Equal));
+    order.iter().position(|&column| prompts[column] == wanted).unwrap_or(row.len())
 }
 
 fn log_mean_exp(row: &[f64]) -> f64 {
-    let present = row
-        .iter()
-        .filter(|score| **score > f64::NEG_INFINITY)
-        .count();
+    let present = row.iter().filter(|score| **score > f64::NEG_INFINITY).count();
     log_sum_exp(row) - (present.max(1) as f64).ln()
 }
 
 fn differences(left: &[f64], right: &[f64]) -> Vec<f64> {
-    left.iter()
-        .zip(right)
-        .map(|(left, right)| left - right)
-        .collect()
+    left.iter().zip(right).map(|(left, right)| left - right).collect()
 }

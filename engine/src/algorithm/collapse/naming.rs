@@ -6,12 +6,7 @@ impl CollapseMetrics {
     /// The metrics under their published names, in a fixed order.
     #[must_use]
     pub fn named(&self) -> Vec<(String, f64)> {
-        let Self {
-            token,
-            sequence,
-            retrieval,
-            ..
-        } = self;
+        let Self { token, sequence, retrieval, .. } = self;
         let plain = [
             ("mi_estimate", token.mutual_information),
             ("mi_upper_bound", self.upper_bound),
@@ -20,10 +15,7 @@ impl CollapseMetrics {
             ("mi_seq_estimate", sequence.mutual_information),
             ("conditional_entropy_est", token.conditional_entropy()),
             ("reasoning_entropy_est", token.reasoning_entropy()),
-            (
-                "conditional_entropy_seq_est",
-                sequence.conditional_entropy(),
-            ),
+            ("conditional_entropy_seq_est", sequence.conditional_entropy()),
             ("reasoning_entropy_seq_est", sequence.reasoning_entropy()),
             ("marginal_std", token.marginal_deviation),
             ("marginal_std_seq", sequence.marginal_deviation),
@@ -37,19 +29,9 @@ impl CollapseMetrics {
             ("mi_per_token_zscore", self.z_score_per_token),
             ("prompt_entropy", self.prompt_entropy),
         ];
-        let mut named: Vec<(String, f64)> =
-            plain.map(|(name, value)| (name.to_owned(), value)).into();
-        for Retrieval {
-            depth,
-            accuracy,
-            chance,
-        } in retrieval
-        {
-            let suffix = if *depth == 1 {
-                String::new()
-            } else {
-                format!("@{depth}")
-            };
+        let mut named: Vec<(String, f64)> = plain.map(|(name, value)| (name.to_owned(), value)).into();
+        for Retrieval { depth, accuracy, chance } in retrieval {
+            let suffix = if *depth == 1 { String::new() } else { format!("@{depth}") };
             named.push((format!("retrieval_accuracy{suffix}"), *accuracy));
             named.push((format!("retrieval_chance_level{suffix}"), *chance));
             named.push((format!("retrieval_above_chance{suffix}"), accuracy - chance));

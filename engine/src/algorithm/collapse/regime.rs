@@ -8,14 +8,8 @@ impl CollapseMetrics {
     /// `(accuracy - chance) / (1 - chance)` of the best column: 0 is chance, 1 is perfect; 0 if chance is 1.
     #[must_use]
     pub fn retrieval_gain(&self) -> f64 {
-        let Retrieval {
-            accuracy, chance, ..
-        } = self.retrieval[0];
-        if chance < 1.0 {
-            (accuracy - chance) / (1.0 - chance)
-        } else {
-            0.0
-        }
+        let Retrieval { accuracy, chance, .. } = self.retrieval[0];
+        if chance < 1.0 { (accuracy - chance) / (1.0 - chance) } else { 0.0 }
     }
 }
 
@@ -48,10 +42,7 @@ impl Baseline {
     /// The baseline that these metrics set.
     #[must_use]
     pub fn of(metrics: &CollapseMetrics) -> Self {
-        Self {
-            conditional_entropy: metrics.token.conditional_entropy(),
-            retrieval_gain: metrics.retrieval_gain(),
-        }
+        Self { conditional_entropy: metrics.token.conditional_entropy(), retrieval_gain: metrics.retrieval_gain() }
     }
 
     /// The regime: dependence is high iff the gain is at least `0.5 * max(baseline gain, 0.2)`, diversity iff the
@@ -78,17 +69,8 @@ mod tests {
     /// Two reasonings of ten tokens under two prompts: the own score, then the other's.
     fn metrics(own: f64, other: f64) -> CollapseMetrics {
         let sums = [own, other, other, own];
-        let scores = CrossScores {
-            sums: &sums,
-            lengths: &[10; 2],
-            own: &[0, 1],
-            prompts: &[0, 1],
-        };
-        let metrics = collapse(
-            scores,
-            Smoothing::default(),
-            &mut MarginalAverages::default(),
-        );
+        let scores = CrossScores { sums: &sums, lengths: &[10; 2], own: &[0, 1], prompts: &[0, 1] };
+        let metrics = collapse(scores, Smoothing::default(), &mut MarginalAverages::default());
         metrics.expect("a full matrix").expect("two columns")
     }
 

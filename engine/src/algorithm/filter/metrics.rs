@@ -18,8 +18,7 @@ pub struct InGroup {
 
 impl InGroup {
     fn over(samples: &[Sample]) -> Self {
-        let over =
-            |measure: fn(&Sample) -> f64| mean(&samples.iter().map(measure).collect::<Vec<_>>());
+        let over = |measure: fn(&Sample) -> f64| mean(&samples.iter().map(measure).collect::<Vec<_>>());
         Self {
             deviation: over(Sample::deviation),
             maximum: over(|sample| sample.maximum),
@@ -50,20 +49,14 @@ impl FilterMetrics {
     /// Measures a selection. Kept indices outside the groups are ignored.
     #[must_use]
     pub fn of(samples: &[Sample], scores: &[f64], kept: &[usize]) -> Self {
-        let chosen: Vec<Sample> = kept
-            .iter()
-            .filter_map(|&group| samples.get(group).copied())
-            .collect();
+        let chosen: Vec<Sample> = kept.iter().filter_map(|&group| samples.get(group).copied()).collect();
         let deviations: Vec<f64> = samples.iter().map(Sample::deviation).collect();
         Self {
             in_group: InGroup::over(samples),
             chosen: InGroup::over(&chosen),
             kept_count: kept.len(),
             kept_ratio: kept.len() as f64 / samples.len().max(1) as f64,
-            zero_count: scores
-                .iter()
-                .filter(|score| score.abs() <= ZERO_SCORE)
-                .count(),
+            zero_count: scores.iter().filter(|score| score.abs() <= ZERO_SCORE).count(),
             heterogeneity: heterogeneity(&deviations),
         }
     }
@@ -73,26 +66,13 @@ impl FilterMetrics {
     pub fn named(&self, metric: Metric) -> Vec<(String, f64)> {
         let family = metric.family();
         let mut named = vec![
-            (
-                "rollout/filter_kept_count".to_owned(),
-                self.kept_count as f64,
-            ),
+            ("rollout/filter_kept_count".to_owned(), self.kept_count as f64),
             ("rollout/filter_kept_ratio".to_owned(), self.kept_ratio),
-            (
-                "rollout/filter_zero_count".to_owned(),
-                self.zero_count as f64,
-            ),
+            ("rollout/filter_zero_count".to_owned(), self.zero_count as f64),
             ("rollout/rv_heterogeneity".to_owned(), self.heterogeneity),
         ];
-        for (prefix, group) in [
-            ("in_group", self.in_group),
-            ("chosen_in_group", self.chosen),
-        ] {
-            for (name, value) in [
-                ("std", group.deviation),
-                ("max", group.maximum),
-                ("mean", group.mean),
-            ] {
+        for (prefix, group) in [("in_group", self.in_group), ("chosen_in_group", self.chosen)] {
+            for (name, value) in [("std", group.deviation), ("max", group.maximum), ("mean", group.mean)] {
                 named.push((format!("rollout/{prefix}_{name}"), value));
                 named.push((format!("rollout/{prefix}_{family}_{name}"), value));
             }
@@ -108,9 +88,5 @@ impl FilterMetrics {
 #[must_use]
 pub fn heterogeneity(spreads: &[f64]) -> f64 {
     let sample = Sample::of(spreads);
-    if sample.mean == 0.0 {
-        0.0
-    } else {
-        sample.deviation() / sample.mean
-    }
+    if sample.mean == 0.0 { 0.0 } else { sample.deviation() / sample.mean }
 }

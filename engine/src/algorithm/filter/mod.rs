@@ -7,7 +7,7 @@ pub mod selection;
 use serde::{Deserialize, Serialize};
 
 use super::error::{AlgorithmError, check_setting};
-use score::{Metric, Spread};
+pub use score::{Metric, Spread};
 
 /// A group whose score is at most this far from 0 counts as carrying no signal.
 pub const ZERO_SCORE: f64 = 1e-10;
@@ -99,11 +99,7 @@ pub struct RolloutFilter {
 impl Default for RolloutFilter {
     fn default() -> Self {
         Self {
-            strategy: Strategy::TopP {
-                mass: Mass::Linear,
-                value: 1.0,
-                slack: default_slack(),
-            },
+            strategy: Strategy::TopP { mass: Mass::Linear, value: 1.0, slack: default_slack() },
             keep: Keep::Largest,
             include_zero: true,
             metric: Metric::RewardVariance,
@@ -125,51 +121,23 @@ impl RolloutFilter {
     /// [`AlgorithmError::Setting`] names the first setting that cannot work.
     pub fn check(&self, group_size: usize) -> Result<(), AlgorithmError> {
         let share = |name, value: f64| {
-            check_setting(
-                value > 0.0 && value <= 1.0,
-                name,
-                value,
-                "expected more than 0, at most 1",
-            )
+            check_setting(value > 0.0 && value <= 1.0, name, value, "expected more than 0, at most 1")
         };
         match self.strategy {
             Strategy::TopP { value, slack, .. } => {
-                check_setting(
-                    value > 0.0 && value.is_finite(),
-                    "value",
-                    value,
-                    "expected a positive number",
-                )?;
-                check_setting(
-                    slack >= 0.0 && slack.is_finite(),
-                    "slack",
-                    slack,
-                    "expected a number of at least 0",
-                )?;
+                check_setting(value > 0.0 && value.is_finite(), "value", value, "expected a positive number")?;
+                check_setting(slack >= 0.0 && slack.is_finite(), "slack", slack, "expected a number of at least 0")?;
             }
             Strategy::TopK { fraction } => share("fraction", fraction)?,
-            Strategy::TopKAbsolute { count } => {
-                check_setting(count > 0, "count", count, "expected at least 1")?
-            }
+            Strategy::TopKAbsolute { count } => check_setting(count > 0, "count", count, "expected at least 1")?,
             Strategy::MinP { value } => share("value", value)?,
             Strategy::PercentileRange { low, high } => {
                 check_setting((0.0..=1.0).contains(&low), "low", low, "expected 0 to 1")?;
-                check_setting(
-                    high > low && high <= 1.0,
-                    "high",
-                    high,
-                    "expected more than `low`, at most 1",
-                )?;
+                check_setting(high > low && high <= 1.0, "high", high, "expected more than `low`, at most 1")?;
             }
             Strategy::WithinGroup { keep_ratio } => share("keep_ratio", keep_ratio)?,
         }
-        let sums_scores = matches!(
-            self.strategy,
-            Strategy::TopP {
-                mass: Mass::Linear,
-                ..
-            } | Strategy::MinP { .. }
-        );
+        let sums_scores = matches!(self.strategy, Strategy::TopP { mass: Mass::Linear, .. } | Strategy::MinP { .. });
         let signed = sums_scores && !self.is_off() && self.metric.can_be_negative();
         check_setting(
             !signed,
@@ -178,12 +146,7 @@ impl RolloutFilter {
             "this strategy compares shares of scores, which must not be negative",
         )?;
         let single = group_size < 2 && self.metric.is_spread() && !self.is_off();
-        check_setting(
-            !single,
-            "group_size",
-            group_size,
-            "a spread needs at least 2 members per group",
-        )
+        check_setting(!single, "group_size", group_size, "a spread needs at least 2 members per group")
     }
 }
 
@@ -195,31 +158,12 @@ mod tests {
     fn settings_are_read_and_refused() {
         let text = "(strategy: TopP(mass: Softmax, value: 0.9), include_zero: false)";
         let filter: RolloutFilter = ron::from_str(text).expect("valid settings");
-        assert_eq!(
-            filter.strategy,
-            Strategy::TopP {
-                mass: Mass::Softmax,
-                value: 0.9,
-                slack: 0.01
-            }
-        );
+        assert_eq!(filter.strategy, Strategy::TopP { mass: Mass::Softmax, value: 0.9, slack: 0.01 });
         assert!(ron::from_str::<RolloutFilter>("(strategie: TopK(fraction: 0.5))").is_err());
         assert!(ron::from_str::<RolloutFilter>("(strategy: TopK(fraktion: 0.5))").is_err());
         assert_eq!(filter.check(8), Ok(()));
-        assert!(
-            filter
-                .check(1)
-                .is_err_and(|error| error.to_string().contains("group_size"))
-        );
-        let signed = RolloutFilter {
-            metric: Metric::Reward,
-            strategy: Strategy::MinP { value: 0.5 },
-            ..filter
-        };
-        assert!(
-            signed
-                .check(8)
-                .is_err_and(|error| error.to_string().contains("metric"))
-        );
+        assert!(filter.check(1).is_err_and(|error| error.to_string().contains("group_size")));
+        let signed = RolloutFilter { metric: Metric::Reward, strategy: Strategy::MinP { value: 0.5 }, ..filter };
+        assert!(signed.check(8).is_err_and(|error| error.to_string().contains("metric")));
     }
 }

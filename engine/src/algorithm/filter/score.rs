@@ -93,22 +93,13 @@ impl Metric {
 ///
 /// # Errors
 /// [`AlgorithmError::Length`]; [`AlgorithmError::Index`]; [`AlgorithmError::NotFinite`] names the episode.
-pub fn group_samples(
-    values: &[f64],
-    groups: &[usize],
-    group_count: usize,
-) -> Result<Vec<Sample>, AlgorithmError> {
+pub fn group_samples(values: &[f64], groups: &[usize], group_count: usize) -> Result<Vec<Sample>, AlgorithmError> {
     check_length("groups", values.len(), groups.len())?;
     let mut members = vec![Vec::new(); group_count];
     for (index, (&value, &group)) in values.iter().zip(groups).enumerate() {
         check_finite("score", "episode", index, value)?;
         let limit = group_count.saturating_sub(1);
-        let outside = AlgorithmError::Index {
-            what: "groups",
-            index,
-            found: group,
-            limit,
-        };
+        let outside = AlgorithmError::Index { what: "groups", index, found: group, limit };
         members.get_mut(group).ok_or(outside)?.push(value);
     }
     Ok(members.iter().map(|values| Sample::of(values)).collect())
@@ -118,16 +109,8 @@ pub fn group_samples(
 ///
 /// # Errors
 /// [`AlgorithmError::Length`] if a slice does not cover the rows.
-pub fn row_means<F: Real>(
-    rows: Rows<'_>,
-    values: &[F],
-    mask: &[bool],
-) -> Result<Vec<f64>, AlgorithmError> {
+pub fn row_means<F: Real>(rows: Rows<'_>, values: &[F], mask: &[bool]) -> Result<Vec<f64>, AlgorithmError> {
     let counts = rows.trained_counts(mask)?;
     let sums = rows.sums(values, mask)?;
-    Ok(sums
-        .into_iter()
-        .zip(counts)
-        .map(|(sum, count)| sum / count.max(1) as f64)
-        .collect())
+    Ok(sums.into_iter().zip(counts).map(|(sum, count)| sum / count.max(1) as f64).collect())
 }

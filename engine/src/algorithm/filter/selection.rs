@@ -30,10 +30,7 @@ pub struct Selection {
 
 impl Selection {
     fn of(groups: Vec<usize>) -> Self {
-        Self {
-            groups,
-            ..Self::default()
-        }
+        Self { groups, ..Self::default() }
     }
 }
 
@@ -46,27 +43,16 @@ impl RolloutFilter {
         for (group, &score) in scores.iter().enumerate() {
             check_finite("score", "group", group, score)?;
         }
-        let candidates: Vec<usize> = (0..scores.len())
-            .filter(|&group| self.include_zero || scores[group].abs() > ZERO_SCORE)
-            .collect();
+        let candidates: Vec<usize> =
+            (0..scores.len()).filter(|&group| self.include_zero || scores[group].abs() > ZERO_SCORE).collect();
         if candidates.is_empty() {
             return Ok(Selection::default());
         }
         Ok(match self.strategy {
             Strategy::TopP { value, .. } if value >= 1.0 => Selection::of(candidates),
-            Strategy::TopP {
-                mass: Mass::Softmax,
-                value,
-                ..
-            } => self.softmax(scores, &candidates, value),
-            Strategy::TopP {
-                mass: Mass::Linear,
-                value,
-                slack,
-            } => self.linear(scores, &candidates, value, slack),
-            Strategy::TopK { fraction } => {
-                self.best(scores, &candidates, floor(fraction * scores.len() as f64))
-            }
+            Strategy::TopP { mass: Mass::Softmax, value, .. } => self.softmax(scores, &candidates, value),
+            Strategy::TopP { mass: Mass::Linear, value, slack } => self.linear(scores, &candidates, value, slack),
+            Strategy::TopK { fraction } => self.best(scores, &candidates, floor(fraction * scores.len() as f64)),
             Strategy::TopKAbsolute { count } => self.best(scores, &candidates, count),
             Strategy::MinP { value } => self.min_p(scores, &candidates, value),
             Strategy::PercentileRange { low, high } => {
@@ -104,19 +90,11 @@ impl RolloutFilter {
         let count = count.min(candidates.len()).max(1);
         let mut groups = self.ranked(scores, candidates);
         groups.truncate(count);
-        Selection {
-            groups,
-            requested: Some(count),
-            ..Selection::default()
-        }
+        Selection { groups, requested: Some(count), ..Selection::default() }
     }
 
     fn softmax(&self, scores: &[f64], candidates: &[usize], value: f64) -> Selection {
-        let sign = if self.keep == Keep::Largest {
-            1.0
-        } else {
-            -1.0
-        };
+        let sign = if self.keep == Keep::Largest { 1.0 } else { -1.0 };
         let mut groups = self.ranked(scores, candidates);
         let exponent = |&group: &usize| sign * scores[group];
         // In rank order, for the same reason as the linear threshold.
@@ -131,17 +109,9 @@ impl RolloutFilter {
                 running
             })
             .collect();
-        let reached = cumulative
-            .iter()
-            .position(|&sum| sum >= value)
-            .unwrap_or(groups.len());
+        let reached = cumulative.iter().position(|&sum| sum >= value).unwrap_or(groups.len());
         groups.truncate(reached + 1);
-        Selection {
-            groups,
-            probabilities,
-            cumulative,
-            ..Selection::default()
-        }
+        Selection { groups, probabilities, cumulative, ..Selection::default() }
     }
 
     fn linear(&self, scores: &[f64], candidates: &[usize], value: f64, slack: f64) -> Selection {
@@ -160,12 +130,7 @@ impl RolloutFilter {
         if accumulated < threshold {
             groups.clear();
         }
-        Selection {
-            groups,
-            threshold: Some(threshold),
-            accumulated: Some(accumulated),
-            ..Selection::default()
-        }
+        Selection { groups, threshold: Some(threshold), accumulated: Some(accumulated), ..Selection::default() }
     }
 
     fn min_p(&self, scores: &[f64], candidates: &[usize], value: f64) -> Selection {
@@ -180,11 +145,7 @@ impl RolloutFilter {
             Keep::Smallest => scores[group] <= threshold + MIN_P_SLACK,
         };
         let groups = candidates.iter().copied().filter(passes).collect();
-        Selection {
-            groups,
-            threshold: Some(threshold),
-            ..Selection::default()
-        }
+        Selection { groups, threshold: Some(threshold), ..Selection::default() }
     }
 }
 
@@ -195,9 +156,7 @@ impl RolloutFilter {
 pub fn widest_members(rewards: &[f64], keep_ratio: f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rewards.len()).collect();
     order.sort_by(|&a, &b| compare(rewards[a], rewards[b]));
-    let count = floor(keep_ratio * rewards.len() as f64)
-        .max(1)
-        .min(rewards.len());
+    let count = floor(keep_ratio * rewards.len() as f64).max(1).min(rewards.len());
     let mut best = (-1.0, Vec::new());
     for low in 0..=count {
         let mut members = order[..low].to_vec();
@@ -214,10 +173,7 @@ pub fn widest_members(rewards: &[f64], keep_ratio: f64) -> Vec<usize> {
 /// Population variance of the chosen members; 0 if there are none.
 #[must_use]
 pub fn population_variance(rewards: &[f64], members: &[usize]) -> f64 {
-    let chosen: Vec<f64> = members
-        .iter()
-        .filter_map(|&member| rewards.get(member).copied())
-        .collect();
+    let chosen: Vec<f64> = members.iter().filter_map(|&member| rewards.get(member).copied()).collect();
     let deviation = crate::algorithm::statistics::population_deviation(&chosen);
     deviation * deviation
 }

@@ -11,11 +11,7 @@ use crate::algorithm::{
     statistics,
 };
 
-pub(super) fn gae(
-    _: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+pub(super) fn gae(_: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     let bounds = inputs.bounds("token_level_rewards")?;
     let rewards = inputs.numbers("token_level_rewards")?;
     let (values, mask) = (inputs.numbers("values")?, inputs.mask("response_mask")?);
@@ -31,11 +27,7 @@ pub(super) fn gae(
     Ok(())
 }
 
-pub(super) fn bi_level_gae(
-    _: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+pub(super) fn bi_level_gae(_: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     let bounds = inputs.bounds("token_level_rewards")?;
     let rewards = inputs.numbers("token_level_rewards")?;
     let (values, mask) = (inputs.numbers("values")?, inputs.mask("response_mask")?);
@@ -45,14 +37,7 @@ pub(super) fn bi_level_gae(
         turn_gamma: inputs.number("high_level_gamma")?,
         lambda: inputs.number("lam")?,
     };
-    let estimates = bi_level(
-        Rows::new(&bounds)?,
-        &rewards,
-        &values,
-        &mask,
-        &ends,
-        discounts,
-    )?;
+    let estimates = bi_level(Rows::new(&bounds)?, &rewards, &values, &mask, &ends, discounts)?;
     comparison.numbers("turn_level_advantages", &estimates.turn_advantages);
     comparison.numbers("advantages_raw", &estimates.advantages);
     comparison.numbers("returns", &estimates.returns);
@@ -62,11 +47,7 @@ pub(super) fn bi_level_gae(
     Ok(())
 }
 
-pub(super) fn grpo(
-    _: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+pub(super) fn grpo(_: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     let groups = inputs.indices("group_ids")?;
     let counted = match inputs.has("episode_ids") {
         true => first_of_each_episode(&groups, &inputs.indices("episode_ids")?)?,
@@ -93,10 +74,7 @@ pub(super) fn grpo(
     if dense {
         let bounds = inputs.bounds("response_mask")?;
         let mask = inputs.mask("response_mask")?;
-        comparison.numbers(
-            "advantages",
-            &Rows::new(&bounds)?.spread(&estimates.advantages, &mask)?,
-        );
+        comparison.numbers("advantages", &Rows::new(&bounds)?.spread(&estimates.advantages, &mask)?);
     } else if let Some(&score) = scores.first() {
         let sequential = single_precision::sequential(score as f32, scores.len());
         comparison.number("naive_sequential_float32_advantage", f64::from(sequential));
@@ -106,11 +84,7 @@ pub(super) fn grpo(
     Ok(())
 }
 
-pub(super) fn modifiers(
-    name: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+pub(super) fn modifiers(name: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     match name {
         "soft_advantage_reweight" => {
             let weights = modifiers::soft_weights(&inputs.numbers("group_std")?);
@@ -137,35 +111,23 @@ pub(super) fn modifiers(
             comparison.numbers("advantages", &advantages);
         }
         "rloo" => {
-            let (scores, groups) = (
-                inputs.numbers("sequence_scores")?,
-                inputs.indices("group_ids")?,
-            );
+            let (scores, groups) = (inputs.numbers("sequence_scores")?, inputs.indices("group_ids")?);
             let advantages = reinforce::leave_one_out(&scores, &groups, &vec![true; scores.len()])?;
             comparison.numbers("advantage_per_sequence", &advantages);
         }
         "reinforce_plus_plus_baseline" => {
-            let (scores, groups) = (
-                inputs.numbers("sequence_scores")?,
-                inputs.indices("group_ids")?,
-            );
-            let (bounds, mask) = (
-                inputs.bounds("response_mask")?,
-                inputs.mask("response_mask")?,
-            );
+            let (scores, groups) = (inputs.numbers("sequence_scores")?, inputs.indices("group_ids")?);
+            let (bounds, mask) = (inputs.bounds("response_mask")?, inputs.mask("response_mask")?);
             let counted = vec![true; scores.len()];
             let rows = Rows::new(&bounds)?;
-            let advantages = reinforce::reinforce_plus_plus_baseline(
-                rows, &scores, &groups, &counted, &mask, &mask,
-            )?;
+            let advantages = reinforce::reinforce_plus_plus_baseline(rows, &scores, &groups, &counted, &mask, &mask)?;
             comparison.numbers("advantages", &advantages);
         }
         "reinforce_plus_plus" => {
             let bounds = inputs.bounds("token_level_rewards")?;
             let rewards = inputs.numbers("token_level_rewards")?;
             let (mask, gamma) = (inputs.mask("response_mask")?, inputs.number("gamma")?);
-            let estimates =
-                reinforce::reinforce_plus_plus(Rows::new(&bounds)?, &rewards, &mask, &mask, gamma)?;
+            let estimates = reinforce::reinforce_plus_plus(Rows::new(&bounds)?, &rewards, &mask, &mask, gamma)?;
             comparison.numbers("returns", &estimates.returns);
             comparison.numbers("advantages", &estimates.advantages);
         }
@@ -176,8 +138,7 @@ pub(super) fn modifiers(
                 "sqrt" => FilterScaling::Sqrt,
                 other => return Err(CaseError::Format(format!("unknown mode `{other}`"))),
             };
-            let factor =
-                scaling.factor(inputs.count("kept_groups")?, inputs.count("total_groups")?);
+            let factor = scaling.factor(inputs.count("kept_groups")?, inputs.count("total_groups")?);
             let mut advantages = inputs.numbers("advantages")?;
             modifiers::scale(&mut advantages, factor);
             comparison.number("factor", factor);

@@ -88,10 +88,7 @@ impl<'a> Comparison<'a> {
         match (value.is_null(), actual) {
             (true, None) => self.compared += 1,
             (false, Some(actual)) => self.check(key, value, &[actual], false),
-            (_, actual) => self.failures.push(format!(
-                "{}{key}: expected {value}, found {actual:?}",
-                self.prefix
-            )),
+            (_, actual) => self.failures.push(format!("{}{key}: expected {value}, found {actual:?}", self.prefix)),
         }
     }
 
@@ -102,23 +99,12 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    pub(super) fn within(
-        &mut self,
-        key: &str,
-        value: &'a Value,
-        compare: impl FnOnce(&mut Comparison<'a>),
-    ) {
+    pub(super) fn within(&mut self, key: &str, value: &'a Value, compare: impl FnOnce(&mut Comparison<'a>)) {
         let Some(expected) = value.as_object() else {
-            self.failures.push(format!(
-                "{}{key}: expected value is not an object",
-                self.prefix
-            ));
+            self.failures.push(format!("{}{key}: expected value is not an object", self.prefix));
             return;
         };
-        let mut inner = Comparison {
-            prefix: format!("{}{key}.", self.prefix),
-            ..Comparison::new(expected)
-        };
+        let mut inner = Comparison { prefix: format!("{}{key}.", self.prefix), ..Comparison::new(expected) };
         compare(&mut inner);
         inner.report_unused();
         self.compared += inner.compared;
@@ -131,25 +117,17 @@ impl<'a> Comparison<'a> {
         let mut numbers = Vec::new();
         let key = format!("{}{key}", self.prefix);
         if flatten(expected, &mut numbers).is_none() {
-            self.failures
-                .push(format!("{key}: expected value is not numeric"));
+            self.failures.push(format!("{key}: expected value is not numeric"));
             return;
         }
         if numbers.len() != actual.len() {
-            self.failures.push(format!(
-                "{key}: {} values expected, {} computed",
-                numbers.len(),
-                actual.len()
-            ));
+            self.failures.push(format!("{key}: {} values expected, {} computed", numbers.len(), actual.len()));
             return;
         }
         self.compared += numbers.len();
         let mut wrong = None;
         for (index, (&expected, &actual)) in numbers.iter().zip(actual).enumerate() {
-            if expected.to_bits() == actual.to_bits()
-                || expected == actual
-                || expected.is_nan() && actual.is_nan()
-            {
+            if expected.to_bits() == actual.to_bits() || expected == actual || expected.is_nan() && actual.is_nan() {
                 continue;
             }
             let absolute = (actual - expected).abs();
@@ -159,9 +137,7 @@ impl<'a> Comparison<'a> {
             // Written so that a NaN does not pass.
             let passes = !exact && relative <= RELATIVE;
             if !passes && wrong.is_none() {
-                wrong = Some(format!(
-                    "{key}[{index}]: expected {expected}, computed {actual}"
-                ));
+                wrong = Some(format!("{key}[{index}]: expected {expected}, computed {actual}"));
             }
         }
         self.failures.extend(wrong);
@@ -169,9 +145,7 @@ impl<'a> Comparison<'a> {
 
     fn report_unused(&mut self) {
         let unused = self.expected.keys().filter(|key| !self.used.contains(*key));
-        let unused: Vec<String> = unused
-            .map(|key| format!("{}{key}: not recomputed", self.prefix))
-            .collect();
+        let unused: Vec<String> = unused.map(|key| format!("{}{key}: not recomputed", self.prefix)).collect();
         self.failures.extend(unused);
     }
 
@@ -194,10 +168,7 @@ impl<'a> Comparison<'a> {
 
 /// The elements of an expected array of objects.
 pub(super) fn elements<'a>(comparison: &mut Comparison<'a>, key: &str) -> &'a [Value] {
-    comparison
-        .take(key)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    comparison.take(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// A number inside an expected object, which may be an input of the next step.

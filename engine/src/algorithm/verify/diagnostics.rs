@@ -18,15 +18,8 @@ use crate::algorithm::{
     statistics::mean,
 };
 
-pub(super) fn collapse_metrics(
-    _: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
-    let (lengths, own) = (
-        inputs.indices("reasoning_lengths")?,
-        inputs.indices("true_column")?,
-    );
+pub(super) fn collapse_metrics(_: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
+    let (lengths, own) = (inputs.indices("reasoning_lengths")?, inputs.indices("true_column")?);
     let default = Smoothing::default();
     let smoothing = Smoothing {
         deviation_floor: inputs.number_or("std_eps", default.deviation_floor)?,
@@ -34,12 +27,7 @@ pub(super) fn collapse_metrics(
     };
     let mut averages = MarginalAverages::default();
     let mut evaluate = |sums: &[f64], prompts: &[usize], comparison: &mut Comparison<'_>| {
-        let scores = CrossScores {
-            sums,
-            lengths: &lengths,
-            own: &own,
-            prompts,
-        };
+        let scores = CrossScores { sums, lengths: &lengths, own: &own, prompts };
         if let Some(metrics) = collapse(scores, smoothing, &mut averages)? {
             for (name, value) in metrics.named() {
                 comparison.number(&name, value);
@@ -52,14 +40,8 @@ pub(super) fn collapse_metrics(
     if inputs.has("cross_log_prob_sum") {
         let sums = inputs.numbers("cross_log_prob_sum")?;
         let columns = inputs.width("cross_log_prob_sum")?;
-        let signatures = inputs
-            .values
-            .get("prompt_signatures")
-            .and_then(Value::as_array);
-        let prompts = signatures.map_or_else(
-            || (0..columns).collect(),
-            |prompts| enumerate_distinct(prompts),
-        );
+        let signatures = inputs.values.get("prompt_signatures").and_then(Value::as_array);
+        let prompts = signatures.map_or_else(|| (0..columns).collect(), |prompts| enumerate_distinct(prompts));
         return evaluate(&sums, &prompts, comparison);
     }
     for (index, step) in elements(comparison, "trace").iter().enumerate() {
@@ -87,10 +69,7 @@ pub(super) fn gradient_analysis(
         return component_gradients(inputs, comparison);
     }
     if inputs.has("bucket_samples") {
-        let (norm, mini_batch) = (
-            inputs.number("true_norm")?,
-            inputs.count("ppo_mini_batch_size")?,
-        );
+        let (norm, mini_batch) = (inputs.number("true_norm")?, inputs.count("ppo_mini_batch_size")?);
         for rows in inputs.indices("bucket_samples")? {
             let factors = bucket_factors(rows, mini_batch)?;
             comparison.number(&format!("reported_norm_{rows}"), norm * mean(&factors));
@@ -143,8 +122,7 @@ impl Table {
         let steps = inputs.width("tokens")?;
         let prompt_count = inputs.bounds("theta")?.len() - 1;
         let width = policy.len() / (prompt_count * steps).max(1);
-        let malformed =
-            || CaseError::Format("the tables of the policy do not fit together".to_owned());
+        let malformed = || CaseError::Format("the tables of the policy do not fit together".to_owned());
         let mut table = Self {
             symbols: width,
             tokens: Vec::new(),
@@ -162,41 +140,27 @@ impl Table {
             for step in 0..steps {
                 let (cell, start) = (row * steps + step, (prompt * steps + step) * width);
                 let symbol = *symbols.get(cell).ok_or_else(malformed)?;
-                let logits = table
-                    .policy
-                    .get(start..start + width)
-                    .ok_or_else(malformed)?;
-                let reference = reference_logits
-                    .get(start..start + width)
-                    .ok_or_else(malformed)?;
+                let logits = table.policy.get(start..start + width).ok_or_else(malformed)?;
+                let reference = reference_logits.get(start..start + width).ok_or_else(malformed)?;
                 let token = token_probability(logits, symbol, 1.0)?;
                 table.tokens.push((start, symbol));
                 table.logprob.push(token.logprob);
                 table.entropy.push(token.entropy);
-                table
-                    .reference
-                    .push(token_probability(reference, symbol, 1.0)?.logprob);
-                table
-                    .advantage
-                    .push(*advantages.get(cell).ok_or_else(malformed)?);
+                table.reference.push(token_probability(reference, symbol, 1.0)?.logprob);
+                table.advantage.push(*advantages.get(cell).ok_or_else(malformed)?);
                 table.mask.push(*masks.get(cell).ok_or_else(malformed)?);
             }
             bounds.push(table.tokens.len());
         }
         let name = inputs.text("agg")?;
         let mode = Aggregation::named(name, steps as f64);
-        let mode =
-            mode.ok_or_else(|| CaseError::Format(format!("unknown aggregation `{name}`")))?;
+        let mode = mode.ok_or_else(|| CaseError::Format(format!("unknown aggregation `{name}`")))?;
         table.weight = mode.weights(Rows::new(&bounds)?, &table.mask)?;
         Ok(table)
     }
 
     /// Gradient of `loss` with respect to the logits, through the trainer's backward pass.
-    fn gradient(
-        &self,
-        loss: &PolicyLoss,
-        advantage: &[f64],
-    ) -> Result<(PolicySums, Vec<f64>), CaseError> {
+    fn gradient(&self, loss: &PolicyLoss, advantage: &[f64]) -> Result<(PolicySums, Vec<f64>), CaseError> {
         let tokens = PolicyTokens {
             logprob: &self.logprob,
             old_logprob: &self.logprob,
@@ -213,30 +177,17 @@ impl Table {
         for (slot, &(start, symbol)) in self.tokens.iter().enumerate() {
             let cell = start..start + self.symbols;
             let logits = &self.policy[cell.clone()];
-            token_gradient(
-                logits,
-                symbol,
-                1.0,
-                d_logprob[slot],
-                d_entropy[slot],
-                &mut gradient[cell],
-            )?;
+            token_gradient(logits, symbol, 1.0, d_logprob[slot], d_entropy[slot], &mut gradient[cell])?;
         }
         Ok((sums, gradient))
     }
 }
 
-fn component_gradients(
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+fn component_gradients(inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     let table = Table::read(inputs)?;
     let estimator: KlEstimator = inputs.text("kl_type")?.parse()?;
     let entropy_weight = inputs.number("entropy_coeff")?;
-    let term = KlTerm {
-        estimator,
-        weight: inputs.number("kl_coef")?,
-    };
+    let term = KlTerm { estimator, weight: inputs.number("kl_coef")? };
     let task = PolicyLoss {
         clip_low: inputs.number("clip_low")?,
         clip_high: inputs.number("clip_high")?,
@@ -245,34 +196,15 @@ fn component_gradients(
         ..PolicyLoss::default()
     };
     let none = vec![0.0; table.advantage.len()];
-    let all = PolicyLoss {
-        entropy_weight,
-        kl: Some(term),
-        ..task
-    };
+    let all = PolicyLoss { entropy_weight, kl: Some(term), ..task };
     let (_, task_gradient) = table.gradient(&task, &table.advantage)?;
-    let (_, entropy_gradient) = table.gradient(
-        &PolicyLoss {
-            entropy_weight,
-            ..task
-        },
-        &none,
-    )?;
-    let (_, kl_gradient) = table.gradient(
-        &PolicyLoss {
-            kl: Some(term),
-            ..task
-        },
-        &none,
-    )?;
+    let (_, entropy_gradient) = table.gradient(&PolicyLoss { entropy_weight, ..task }, &none)?;
+    let (_, kl_gradient) = table.gradient(&PolicyLoss { kl: Some(term), ..task }, &none)?;
     let (sums, total_gradient) = table.gradient(&all, &table.advantage)?;
     let norms = ComponentNorms::of(&task_gradient, &entropy_gradient, &kl_gradient)?;
     let together = crate::algorithm::adamw::global_norm(&[&total_gradient]);
     if (together - norms.total).abs() > 1e-12 {
-        comparison.fail(format!(
-            "the norm of the sum is {}, that of the whole loss {together}",
-            norms.total
-        ));
+        comparison.fail(format!("the norm of the sum is {}, that of the whole loss {together}", norms.total));
     }
     comparison.number("loss/policy", sums.policy);
     comparison.number("loss/entropy", -entropy_weight * sums.entropy);
@@ -282,10 +214,7 @@ fn component_gradients(
     comparison.number("grad_norm/entropy", norms.entropy);
     comparison.number("grad_norm/kl", norms.kl);
     comparison.number("grad_norm/total", norms.total);
-    comparison.number(
-        "per_sample/task",
-        norms.task / inputs.indices("rows")?.len() as f64,
-    );
+    comparison.number("per_sample/task", norms.task / inputs.indices("rows")?.len() as f64);
     comparison.number("per_token/task", norms.task / sums.tokens as f64);
     comparison.numbers("grad_task", &task_gradient);
     comparison.numbers("grad_entropy", &entropy_gradient);

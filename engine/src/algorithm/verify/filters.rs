@@ -24,29 +24,14 @@ pub(super) fn rollout_filter(
 ) -> Result<(), CaseError> {
     if inputs.has("keep_ratio") {
         let rewards = inputs.numbers("rewards")?;
-        let strategy = Strategy::WithinGroup {
-            keep_ratio: inputs.number("keep_ratio")?,
-        };
-        let kept = RolloutFilter {
-            strategy,
-            ..RolloutFilter::default()
-        }
-        .members(&rewards);
+        let strategy = Strategy::WithinGroup { keep_ratio: inputs.number("keep_ratio")? };
+        let kept = RolloutFilter { strategy, ..RolloutFilter::default() }.members(&rewards);
         comparison.indices("kept", &kept);
         comparison.number("population_variance", population_variance(&rewards, &kept));
     } else if inputs.has("low") {
-        let strategy = Strategy::PercentileRange {
-            low: inputs.number("low")?,
-            high: inputs.number("high")?,
-        };
-        let filter = RolloutFilter {
-            strategy,
-            ..RolloutFilter::default()
-        };
-        comparison.indices(
-            "selected",
-            &filter.select(&inputs.numbers("scores")?)?.groups,
-        );
+        let strategy = Strategy::PercentileRange { low: inputs.number("low")?, high: inputs.number("high")? };
+        let filter = RolloutFilter { strategy, ..RolloutFilter::default() };
+        comparison.indices("selected", &filter.select(&inputs.numbers("scores")?)?.groups);
     } else if inputs.has("group_rv") {
         let spreads = inputs.numbers("group_rv")?;
         let sample = Sample::of(&spreads);
@@ -64,38 +49,21 @@ pub(super) fn rollout_filter(
         let selection = filter(inputs)?.select(&scores)?;
         compare_selection(comparison, &selection);
         comparison.index("kept_count", selection.groups.len());
-        comparison.number(
-            "kept_ratio",
-            selection.groups.len() as f64 / scores.len().max(1) as f64,
-        );
+        comparison.number("kept_ratio", selection.groups.len() as f64 / scores.len().max(1) as f64);
     }
     Ok(())
 }
 
-fn matrix(
-    name: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+fn matrix(name: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     let (bounds, rewards) = (inputs.bounds("rewards")?, inputs.numbers("rewards")?);
-    let groups: Vec<usize> = Rows::new(&bounds)?
-        .iter()
-        .enumerate()
-        .flat_map(|(group, row)| row.map(move |_| group))
-        .collect();
+    let groups: Vec<usize> =
+        Rows::new(&bounds)?.iter().enumerate().flat_map(|(group, row)| row.map(move |_| group)).collect();
     let samples = group_samples(&rewards, &groups, bounds.len() - 1)?;
     let metric = inputs.values.get("metric").cloned().unwrap_or_default();
-    let metric: Metric = serde_json::from_value(metric)
-        .map_err(|error| CaseError::Format(format!("{name}: {error}")))?;
-    let scores: Vec<f64> = samples
-        .iter()
-        .map(|sample| metric.score(sample, Spread::Deviation))
-        .collect();
-    let selection = RolloutFilter {
-        metric,
-        ..filter(inputs)?
-    }
-    .select(&scores)?;
+    let metric: Metric =
+        serde_json::from_value(metric).map_err(|error| CaseError::Format(format!("{name}: {error}")))?;
+    let scores: Vec<f64> = samples.iter().map(|sample| metric.score(sample, Spread::Deviation)).collect();
+    let selection = RolloutFilter { metric, ..filter(inputs)? }.select(&scores)?;
     comparison.numbers("scores", &scores);
     compare_selection(comparison, &selection);
     let metrics = FilterMetrics::of(&samples, &scores, &selection.groups);
@@ -116,24 +84,12 @@ fn masses(inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), Ca
     ];
     for (spread, selected, debug) in keys {
         let score = |&deviation: &f64| {
-            let sample = Sample {
-                variance: deviation * deviation,
-                ..Sample::default()
-            };
+            let sample = Sample { variance: deviation * deviation, ..Sample::default() };
             Metric::RewardVariance.score(&sample, spread)
         };
         let scores: Vec<f64> = deviations.iter().map(score).collect();
-        let strategy = Strategy::TopP {
-            mass: Mass::Linear,
-            value,
-            slack,
-        };
-        let selection = RolloutFilter {
-            strategy,
-            spread,
-            ..RolloutFilter::default()
-        }
-        .select(&scores)?;
+        let strategy = Strategy::TopP { mass: Mass::Linear, value, slack };
+        let selection = RolloutFilter { strategy, spread, ..RolloutFilter::default() }.select(&scores)?;
         comparison.indices(selected, &selection.groups);
         comparison.object(debug, |inner| compare_reasons(inner, &selection));
     }
@@ -144,28 +100,16 @@ fn token_scores(inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<
     let (bounds, mask) = (inputs.bounds("token_entropy")?, inputs.mask("loss_mask")?);
     let rows = Rows::new(&bounds)?;
     let entropies = row_means(rows, &inputs.numbers("token_entropy")?, &mask)?;
-    let lengths: Vec<f64> = rows
-        .trained_counts(&mask)?
-        .into_iter()
-        .map(|count| count as f64)
-        .collect();
+    let lengths: Vec<f64> = rows.trained_counts(&mask)?.into_iter().map(|count| count as f64).collect();
     let group_count = inputs.count("num_groups")?.max(1);
-    let groups: Vec<usize> = (0..rows.len())
-        .map(|row| row * group_count / rows.len().max(1))
-        .collect();
+    let groups: Vec<usize> = (0..rows.len()).map(|row| row * group_count / rows.len().max(1)).collect();
     let scores = |metric: Metric, values: &[f64]| -> Result<Vec<f64>, CaseError> {
         let samples = group_samples(values, &groups, group_count)?;
-        Ok(samples
-            .iter()
-            .map(|sample| metric.score(sample, Spread::Deviation))
-            .collect())
+        Ok(samples.iter().map(|sample| metric.score(sample, Spread::Deviation)).collect())
     };
     comparison.numbers("entropy_per_trajectory", &entropies);
     comparison.numbers("metric_entropy", &scores(Metric::Entropy, &entropies)?);
-    comparison.numbers(
-        "metric_entropy_variance",
-        &scores(Metric::EntropyVariance, &entropies)?,
-    );
+    comparison.numbers("metric_entropy_variance", &scores(Metric::EntropyVariance, &entropies)?);
     comparison.numbers("length_per_trajectory", &lengths);
     comparison.numbers("metric_length", &scores(Metric::Length, &lengths)?);
     Ok(())
@@ -192,35 +136,19 @@ fn filter(inputs: &Inputs<'_>) -> Result<RolloutFilter, CaseError> {
     let config = inputs.values.get("config").and_then(Value::as_object);
     let config = config.ok_or_else(|| format_error("config", "an object"))?;
     let empty = Map::new();
-    let defaults = inputs
-        .document
-        .get("config_defaults")
-        .and_then(Value::as_object)
-        .unwrap_or(&empty);
+    let defaults = inputs.document.get("config_defaults").and_then(Value::as_object).unwrap_or(&empty);
     let get = |key: &str| config.get(key).or_else(|| defaults.get(key));
     let text = |key: &str, otherwise| get(key).and_then(Value::as_str).unwrap_or(otherwise);
     let number = |key: &str, otherwise| get(key).and_then(number_of).unwrap_or(otherwise);
     let value = number("value", 1.0);
     let strategy = match (text("strategy", "top_p"), text("prob_mode", "linear")) {
-        ("top_p", "linear") => Strategy::TopP {
-            mass: Mass::Linear,
-            value,
-            slack: number("eps", 0.01),
-        },
-        ("top_p", "softmax") => Strategy::TopP {
-            mass: Mass::Softmax,
-            value,
-            slack: number("eps", 0.01),
-        },
+        ("top_p", "linear") => Strategy::TopP { mass: Mass::Linear, value, slack: number("eps", 0.01) },
+        ("top_p", "softmax") => Strategy::TopP { mass: Mass::Softmax, value, slack: number("eps", 0.01) },
         ("top_k", _) => Strategy::TopK { fraction: value },
-        ("top_k_abs", _) => Strategy::TopKAbsolute {
-            count: value as usize,
-        },
+        ("top_k_abs", _) => Strategy::TopKAbsolute { count: value as usize },
         ("min_p", _) => Strategy::MinP { value },
         (strategy, mass) => {
-            return Err(CaseError::Format(format!(
-                "unknown strategy `{strategy}` / `{mass}`"
-            )));
+            return Err(CaseError::Format(format!("unknown strategy `{strategy}` / `{mass}`")));
         }
     };
     let keep = match text("kind", "largest") {
@@ -229,10 +157,5 @@ fn filter(inputs: &Inputs<'_>) -> Result<RolloutFilter, CaseError> {
         other => return Err(CaseError::Format(format!("unknown kind `{other}`"))),
     };
     let include_zero = get("include_zero").and_then(Value::as_bool).unwrap_or(true);
-    Ok(RolloutFilter {
-        strategy,
-        keep,
-        include_zero,
-        ..RolloutFilter::default()
-    })
+    Ok(RolloutFilter { strategy, keep, include_zero, ..RolloutFilter::default() })
 }

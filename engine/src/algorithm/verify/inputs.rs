@@ -50,37 +50,24 @@ impl<'a> Inputs<'a> {
         let mut numbers = Vec::new();
         let value = self.values.get(key).filter(|value| value.is_array());
         let flat = value.and_then(|value| flatten(value, &mut numbers));
-        flat.map(|()| numbers)
-            .ok_or_else(|| format_error(key, "an array of numbers"))
+        flat.map(|()| numbers).ok_or_else(|| format_error(key, "an array of numbers"))
     }
 
     pub(super) fn number(&self, key: &str) -> Result<f64, CaseError> {
-        self.values
-            .get(key)
-            .and_then(number_of)
-            .ok_or_else(|| format_error(key, "a number"))
+        self.values.get(key).and_then(number_of).ok_or_else(|| format_error(key, "a number"))
     }
 
     pub(super) fn number_or(&self, key: &str, otherwise: f64) -> Result<f64, CaseError> {
-        if self.has(key) {
-            self.number(key)
-        } else {
-            Ok(otherwise)
-        }
+        if self.has(key) { self.number(key) } else { Ok(otherwise) }
     }
 
     pub(super) fn count(&self, key: &str) -> Result<usize, CaseError> {
         let value = self.values.get(key).and_then(Value::as_u64);
-        value
-            .map(|count| count as usize)
-            .ok_or_else(|| format_error(key, "a whole number of at least 0"))
+        value.map(|count| count as usize).ok_or_else(|| format_error(key, "a whole number of at least 0"))
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&'a str, CaseError> {
-        self.values
-            .get(key)
-            .and_then(Value::as_str)
-            .ok_or_else(|| format_error(key, "a text"))
+        self.values.get(key).and_then(Value::as_str).ok_or_else(|| format_error(key, "a text"))
     }
 
     pub(super) fn texts(&self, key: &str) -> Result<Vec<&'a str>, CaseError> {
@@ -90,31 +77,18 @@ impl<'a> Inputs<'a> {
     }
 
     pub(super) fn mask(&self, key: &str) -> Result<Vec<bool>, CaseError> {
-        Ok(self
-            .numbers(key)?
-            .into_iter()
-            .map(|number| number > 0.0)
-            .collect())
+        Ok(self.numbers(key)?.into_iter().map(|number| number > 0.0).collect())
     }
 
     pub(super) fn indices(&self, key: &str) -> Result<Vec<usize>, CaseError> {
-        let index =
-            |number: f64| (number >= 0.0 && number.fract() == 0.0).then_some(number as usize);
-        let indices = self
-            .numbers(key)?
-            .into_iter()
-            .map(index)
-            .collect::<Option<Vec<_>>>();
+        let index = |number: f64| (number >= 0.0 && number.fract() == 0.0).then_some(number as usize);
+        let indices = self.numbers(key)?.into_iter().map(index).collect::<Option<Vec<_>>>();
         indices.ok_or_else(|| format_error(key, "an array of whole numbers"))
     }
 
     /// Row boundaries of a matrix.
     pub(super) fn bounds(&self, key: &str) -> Result<Vec<usize>, CaseError> {
-        let rows = self
-            .values
-            .get(key)
-            .and_then(Value::as_array)
-            .ok_or_else(|| format_error(key, "a matrix"))?;
+        let rows = self.values.get(key).and_then(Value::as_array).ok_or_else(|| format_error(key, "a matrix"))?;
         let mut bounds = vec![0];
         let mut numbers = Vec::new();
         for row in rows {
@@ -128,11 +102,7 @@ impl<'a> Inputs<'a> {
     /// Length of the longest row of a matrix.
     pub(super) fn width(&self, key: &str) -> Result<usize, CaseError> {
         let bounds = self.bounds(key)?;
-        Ok(bounds
-            .windows(2)
-            .map(|pair| pair[1] - pair[0])
-            .max()
-            .unwrap_or(0))
+        Ok(bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0))
     }
 }
 

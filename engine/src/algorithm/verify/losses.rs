@@ -16,27 +16,15 @@ use crate::algorithm::{
 };
 
 /// The aggregation mode under `key`; a width is that of the matrix under `matrix`.
-pub(super) fn aggregation_mode(
-    inputs: &Inputs<'_>,
-    key: &str,
-    matrix: &str,
-) -> Result<Aggregation, CaseError> {
+pub(super) fn aggregation_mode(inputs: &Inputs<'_>, key: &str, matrix: &str) -> Result<Aggregation, CaseError> {
     let name = inputs.text(key)?;
     let mode = Aggregation::named(name, inputs.width(matrix)? as f64);
     mode.ok_or_else(|| CaseError::Format(format!("unknown aggregation `{name}`")))
 }
 
-pub(super) fn aggregation(
-    _: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+pub(super) fn aggregation(_: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     let mode = aggregation_mode(inputs, "mode", "mask")?;
-    let (bounds, losses, mask) = (
-        inputs.bounds("loss")?,
-        inputs.numbers("loss")?,
-        inputs.mask("mask")?,
-    );
+    let (bounds, losses, mask) = (inputs.bounds("loss")?, inputs.numbers("loss")?, inputs.mask("mask")?);
     let rows = Rows::new(&bounds)?;
     let weights = mode.weights(rows, &mask)?;
     let value = aggregate(&losses, &weights)?;
@@ -45,23 +33,13 @@ pub(super) fn aggregation(
     comparison.number("exact_mini_batch_value", value);
     if inputs.has("micro_batch_size") {
         let weights = mode.micro_mean_weights(rows, &mask, inputs.count("micro_batch_size")?)?;
-        comparison.number(
-            "reference_sum_of_micro_losses",
-            aggregate(&losses, &weights)?,
-        );
+        comparison.number("reference_sum_of_micro_losses", aggregate(&losses, &weights)?);
     }
     Ok(())
 }
 
-pub(super) fn policy(
-    _: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
-    let (bounds, mask) = (
-        inputs.bounds("response_mask")?,
-        inputs.mask("response_mask")?,
-    );
+pub(super) fn policy(_: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
+    let (bounds, mask) = (inputs.bounds("response_mask")?, inputs.mask("response_mask")?);
     let (logprob, old_logprob) = (inputs.numbers("log_prob")?, inputs.numbers("old_log_prob")?);
     let advantage = inputs.numbers("advantages")?;
     let loss = PolicyLoss {
@@ -86,10 +64,8 @@ pub(super) fn policy(
     let (mut d_logprob, mut d_entropy) = (vec![0.0; mask.len()], vec![0.0; mask.len()]);
     let sums = loss.backward(&tokens, &mut d_logprob, &mut d_entropy)?;
     let clip = loss.clip();
-    let slots =
-        (0..mask.len()).map(|slot| clip.token(logprob[slot], old_logprob[slot], advantage[slot]));
-    let (ratios, losses): (Vec<f64>, Vec<f64>) =
-        slots.map(|token| (token.ratio, token.loss)).unzip();
+    let slots = (0..mask.len()).map(|slot| clip.token(logprob[slot], old_logprob[slot], advantage[slot]));
+    let (ratios, losses): (Vec<f64>, Vec<f64>) = slots.map(|token| (token.ratio, token.loss)).unzip();
     comparison.numbers("ratio", &ratios);
     comparison.numbers("token_loss", &losses);
     comparison.number("loss", sums.policy);
@@ -100,15 +76,8 @@ pub(super) fn policy(
     Ok(())
 }
 
-pub(super) fn value(
-    name: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
-    let (bounds, mask) = (
-        inputs.bounds("response_mask")?,
-        inputs.mask("response_mask")?,
-    );
+pub(super) fn value(name: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
+    let (bounds, mask) = (inputs.bounds("response_mask")?, inputs.mask("response_mask")?);
     let target = inputs.numbers("returns")?;
     if name == "explained_variance" {
         let explained = explained_variance(&target, &inputs.numbers("values")?, &mask)?;
@@ -118,25 +87,14 @@ pub(super) fn value(
     let (value, old_value) = (inputs.numbers("vpreds")?, inputs.numbers("values_old")?);
     let clip = inputs.number("cliprange_value")?;
     let aggregation = aggregation_mode(inputs, "loss_agg_mode", "response_mask")?;
-    let loss = ValueLoss {
-        value_clip: Some(clip),
-        aggregation,
-    };
+    let loss = ValueLoss { value_clip: Some(clip), aggregation };
     loss.check()?;
     let weight = aggregation.weights(Rows::new(&bounds)?, &mask)?;
-    let tokens = ValueTokens {
-        value: &value,
-        old_value: &old_value,
-        target: &target,
-        weight: &weight,
-        mask: &mask,
-    };
+    let tokens = ValueTokens { value: &value, old_value: &old_value, target: &target, weight: &weight, mask: &mask };
     let mut d_value = vec![0.0; mask.len()];
     let sums = loss.backward(&tokens, &mut d_value)?;
-    let slots = (0..mask.len())
-        .map(|slot| value_token(value[slot], old_value[slot], target[slot], loss.value_clip));
-    let (clipped, losses): (Vec<f64>, Vec<f64>) =
-        slots.map(|token| (token.clipped_value, token.loss)).unzip();
+    let slots = (0..mask.len()).map(|slot| value_token(value[slot], old_value[slot], target[slot], loss.value_clip));
+    let (clipped, losses): (Vec<f64>, Vec<f64>) = slots.map(|token| (token.clipped_value, token.loss)).unzip();
     comparison.number("vf_loss", sums.loss);
     comparison.numbers("token_loss", &losses);
     comparison.numbers("clipped_values", &clipped);
@@ -146,11 +104,7 @@ pub(super) fn value(
     Ok(())
 }
 
-pub(super) fn kl(
-    name: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+pub(super) fn kl(name: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     if inputs.has("policy_logits") {
         return expected_gradients(inputs, comparison);
     }
@@ -171,10 +125,8 @@ pub(super) fn kl(
         return Ok(());
     }
     if inputs.has("target_kl") {
-        let controller = KlController::Adaptive {
-            target: inputs.number("target_kl")?,
-            horizon: inputs.number("horizon")?,
-        };
+        let controller =
+            KlController::Adaptive { target: inputs.number("target_kl")?, horizon: inputs.number("horizon")? };
         let mut coefficient = inputs.number("init")?;
         for (index, step) in elements(comparison, "trace").iter().enumerate() {
             let (divergence, rows) = (number_in(step, "current_kl"), number_in(step, "n_steps"));
@@ -188,11 +140,7 @@ pub(super) fn kl(
         return Ok(());
     }
     let (logprob, reference) = (inputs.numbers("log_prob")?, inputs.numbers("ref_log_prob")?);
-    let names = inputs
-        .case
-        .get("aliases")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
+    let names = inputs.case.get("aliases").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
     let mut estimators = names.iter().map(|name| name.parse::<KlEstimator>());
     let estimator = estimators.next().unwrap_or_else(|| name.parse())?;
@@ -201,42 +149,24 @@ pub(super) fn kl(
             comparison.fail(format!("{names:?} are read as different estimators"));
         }
     }
-    let tokens = logprob
-        .iter()
-        .zip(&reference)
-        .map(|(&logprob, &reference)| estimator.token(logprob, reference));
-    let (values, derivatives): (Vec<f64>, Vec<f64>) =
-        tokens.map(|token| (token.value, token.derivative)).unzip();
+    let tokens = logprob.iter().zip(&reference).map(|(&logprob, &reference)| estimator.token(logprob, reference));
+    let (values, derivatives): (Vec<f64>, Vec<f64>) = tokens.map(|token| (token.value, token.derivative)).unzip();
     comparison.numbers("value", &values);
     comparison.numbers("dvalue_dlogprob", &derivatives);
     Ok(())
 }
 
-fn expected_gradients(
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
-    let (policy, reference) = (
-        inputs.numbers("policy_logits")?,
-        inputs.numbers("ref_logits")?,
-    );
+fn expected_gradients(inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
+    let (policy, reference) = (inputs.numbers("policy_logits")?, inputs.numbers("ref_logits")?);
     let symbols = policy.len();
     let logprobs = |logits: &[f64]| -> Result<Vec<f64>, CaseError> {
-        (0..symbols)
-            .map(|symbol| Ok(token_probability(logits, symbol, 1.0)?.logprob))
-            .collect()
+        (0..symbols).map(|symbol| Ok(token_probability(logits, symbol, 1.0)?.logprob)).collect()
     };
     let (logprob, reference) = (logprobs(&policy)?, logprobs(&reference)?);
-    let divergence: f64 = logprob
-        .iter()
-        .zip(&reference)
-        .map(|(logprob, reference)| logprob.exp() * (logprob - reference))
-        .sum();
+    let divergence: f64 =
+        logprob.iter().zip(&reference).map(|(logprob, reference)| logprob.exp() * (logprob - reference)).sum();
     // d KL / d z_i = p_i * (ln(p_i / q_i) - KL)
-    let truth = logprob
-        .iter()
-        .zip(&reference)
-        .map(|(p, q)| p.exp() * (p - q - divergence));
+    let truth = logprob.iter().zip(&reference).map(|(p, q)| p.exp() * (p - q - divergence));
     comparison.number("kl_pi_ref", divergence);
     comparison.numbers("true_gradient", &truth.collect::<Vec<_>>());
     let estimators = [
@@ -247,9 +177,7 @@ fn expected_gradients(
     for (key, estimator) in estimators {
         let mut gradient = vec![0.0; symbols];
         for symbol in 0..symbols {
-            let derivative = estimator
-                .token(logprob[symbol], reference[symbol])
-                .derivative;
+            let derivative = estimator.token(logprob[symbol], reference[symbol]).derivative;
             let weight = logprob[symbol].exp() * derivative;
             token_gradient(&policy, symbol, 1.0, weight, 0.0, &mut gradient)?;
         }
@@ -258,11 +186,7 @@ fn expected_gradients(
     Ok(())
 }
 
-pub(super) fn logprob_entropy(
-    _: &str,
-    inputs: &Inputs<'_>,
-    comparison: &mut Comparison<'_>,
-) -> Result<(), CaseError> {
+pub(super) fn logprob_entropy(_: &str, inputs: &Inputs<'_>, comparison: &mut Comparison<'_>) -> Result<(), CaseError> {
     let (bounds, logits) = (inputs.bounds("logits")?, inputs.numbers("logits")?);
     let (labels, temperature) = (inputs.indices("labels")?, inputs.number("temperature")?);
     let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
@@ -272,14 +196,7 @@ pub(super) fn logprob_entropy(
         let token = token_probability(position, label, temperature)?;
         logprobs.push(token.logprob);
         entropies.push(token.entropy);
-        token_gradient(
-            position,
-            label,
-            temperature,
-            1.0,
-            0.0,
-            &mut d_logprob[row.clone()],
-        )?;
+        token_gradient(position, label, temperature, 1.0, 0.0, &mut d_logprob[row.clone()])?;
         token_gradient(position, label, temperature, 0.0, 1.0, &mut d_entropy[row])?;
     }
     comparison.numbers("log_prob", &logprobs);

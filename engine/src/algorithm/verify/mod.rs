@@ -95,56 +95,34 @@ const FILES: [(&str, Handler); 18] = [
 /// # Errors
 /// [`VerifyError`] if a file cannot be read, is not valid JSON, or a case lacks inputs.
 pub fn verify_training(directory: &Path) -> Result<Report, VerifyError> {
-    std::fs::read_dir(directory).map_err(|source| VerifyError::Read {
-        path: directory.to_owned(),
-        source,
-    })?;
+    std::fs::read_dir(directory).map_err(|source| VerifyError::Read { path: directory.to_owned(), source })?;
     let mut report = Report::default();
     for (file, handler) in FILES {
         let path = directory.join(file);
         match std::fs::read_to_string(&path) {
-            Ok(text) => verify_file(file, &text, handler, &mut report)
-                .map_err(|reason| VerifyError::Format { path, reason })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                report.skipped.push(file.to_owned())
+            Ok(text) => {
+                verify_file(file, &text, handler, &mut report).map_err(|reason| VerifyError::Format { path, reason })?
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => report.skipped.push(file.to_owned()),
             Err(source) => return Err(VerifyError::Read { path, source }),
         }
     }
     if report.skipped.len() == FILES.len() {
-        return Err(VerifyError::Empty {
-            path: directory.to_owned(),
-        });
+        return Err(VerifyError::Empty { path: directory.to_owned() });
     }
     Ok(report)
 }
 
-fn verify_file(
-    file: &str,
-    text: &str,
-    handler: Handler,
-    report: &mut Report,
-) -> Result<(), String> {
-    let document: Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let cases = document
-        .get("cases")
-        .and_then(Value::as_array)
-        .ok_or("`cases` is missing or not an array")?;
+fn verify_file(file: &str, text: &str, handler: Handler, report: &mut Report) -> Result<(), String> {
+    let document: Map<String, Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let cases = document.get("cases").and_then(Value::as_array).ok_or("`cases` is missing or not an array")?;
     for (index, case) in cases.iter().enumerate() {
-        let name = case
-            .get("name")
-            .and_then(Value::as_str)
-            .ok_or_else(|| format!("case {index} has no `name`"))?;
+        let name = case.get("name").and_then(Value::as_str).ok_or_else(|| format!("case {index} has no `name`"))?;
         let object = |key: &str| {
             let object = case.get(key).and_then(Value::as_object);
             object.ok_or_else(|| format!("case `{name}`: `{key}` is missing or not an object"))
         };
-        let inputs = Inputs {
-            values: object("inputs")?,
-            case,
-            document: &document,
-        };
+        let inputs = Inputs { values: object("inputs")?, case, document: &document };
         let mut comparison = Comparison::new(object("expected")?);
         match handler(name, &inputs, &mut comparison) {
             Ok(()) => {}
@@ -169,12 +147,7 @@ mod tests {
         let report = verify_training(&golden()).expect("the files are well formed");
         let failures: Vec<_> = report.cases.iter().filter(|case| !case.passed).collect();
         assert_eq!(report.failed, 0, "{failures:#?}\n{}", report.table());
-        assert_eq!(
-            (report.cases.len(), report.skipped.len()),
-            (181, 0),
-            "{}",
-            report.table()
-        );
+        assert_eq!((report.cases.len(), report.skipped.len()), (181, 0), "{}", report.table());
     }
 
     /// Any single number off by a part in a million is noticed.
@@ -188,20 +161,13 @@ mod tests {
         std::fs::write(directory.path().join("gae.json"), corrupted).expect("a writable directory");
         let report = verify_training(directory.path()).expect("well formed");
         assert_eq!((report.failed, report.skipped.len()), (1, 17));
-        assert!(
-            report.cases[0].message.contains("whiten_mean"),
-            "{}",
-            report.cases[0].message
-        );
+        assert!(report.cases[0].message.contains("whiten_mean"), "{}", report.cases[0].message);
     }
 
     #[test]
     fn an_unknown_expectation_fails_and_malformed_text_is_an_error() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        assert!(matches!(
-            verify_training(directory.path()),
-            Err(VerifyError::Empty { .. })
-        ));
+        assert!(matches!(verify_training(directory.path()), Err(VerifyError::Empty { .. })));
         let path = directory.path().join("adamw.json");
         let case = r#"{"cases": [{"name": "global_norm", "inputs": {"grad": [3, 4], "max_norm": 1},
             "expected": {"grad_norm_before_clip": 5.0, "temperature": 1}}]}"#;
@@ -229,8 +195,7 @@ mod tests {
                         break;
                     }
                     document["cases"] = Value::Array(vec![damaged]);
-                    let _ =
-                        verify_file(file, &document.to_string(), handler, &mut Report::default());
+                    let _ = verify_file(file, &document.to_string(), handler, &mut Report::default());
                     damages += 1;
                 }
             }
@@ -254,9 +219,7 @@ mod tests {
                 if let Some(key) = keys.iter().find(|_| due()) {
                     return values.remove(key).is_some();
                 }
-                values
-                    .values_mut()
-                    .any(|value| damage_one(value, countdown))
+                values.values_mut().any(|value| damage_one(value, countdown))
             }
             _ => false,
         }

@@ -61,38 +61,21 @@ impl Report {
             match lines.last_mut() {
                 Some(line) if line.file == case.file => line.add(case),
                 _ => {
-                    let mut line = Line {
-                        file: &case.file,
-                        ..Line::default()
-                    };
+                    let mut line = Line { file: &case.file, ..Line::default() };
                     line.add(case);
                     lines.push(line);
                 }
             }
         }
-        let mut total = Line {
-            file: "total",
-            ..Line::default()
-        };
+        let mut total = Line { file: "total", ..Line::default() };
         self.cases.iter().for_each(|case| total.add(case));
-        let width = lines
-            .iter()
-            .map(|line| line.file.len())
-            .max()
-            .unwrap_or(0)
-            .max(5);
+        let width = lines.iter().map(|line| line.file.len()).max().unwrap_or(0).max(5);
         let mut text = format!(
             "{:<width$}  {:>6}  {:>6}  {:>7}  {:>12}  {:>12}\n",
             "file", "cases", "failed", "values", "max absolute", "max relative"
         );
         for line in lines.iter().chain([&total]) {
-            let Line {
-                file,
-                cases,
-                failed,
-                compared,
-                worst,
-            } = line;
+            let Line { file, cases, failed, compared, worst } = line;
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
@@ -101,11 +84,7 @@ impl Report {
             );
         }
         for case in self.cases.iter().filter(|case| !case.passed) {
-            let _ = writeln!(
-                text,
-                "failed: {} {}: {}",
-                case.file, case.name, case.message
-            );
+            let _ = writeln!(text, "failed: {} {}: {}", case.file, case.name, case.message);
         }
         for file in &self.skipped {
             let _ = writeln!(text, "absent: {file}");

@@ -3,26 +3,14 @@
 
 /// Advantage of one of `count` equal scores, with the sum in the order of the scores.
 pub(super) fn sequential(score: f32, count: usize) -> f32 {
-    advantage(
-        score,
-        count,
-        (0..count).fold(0.0, |sum: f32, _| sum + score),
-    )
+    advantage(score, count, (0..count).fold(0.0, |sum: f32, _| sum + score))
 }
 
 /// Advantage of one of `count` equal scores, with the sum in eight lanes that are then added one after the other.
 pub(super) fn in_lanes(score: f32, count: usize) -> f32 {
     const LANES: usize = 8;
-    let lane = |lane: usize| {
-        (lane..count)
-            .step_by(LANES)
-            .fold(0.0, |sum: f32, _| sum + score)
-    };
-    advantage(
-        score,
-        count,
-        (0..LANES).map(lane).fold(0.0, |sum, lane| sum + lane),
-    )
+    let lane = |lane: usize| (lane..count).step_by(LANES).fold(0.0, |sum: f32, _| sum + score);
+    advantage(score, count, (0..LANES).map(lane).fold(0.0, |sum, lane| sum + lane))
 }
 
 fn advantage(score: f32, count: usize, sum: f32) -> f32 {
