@@ -3,3 +3,4 @@
 pub mod environment;
 pub mod random;
 pub mod record;
+pub mod scene;
