@@ -222,8 +222,6 @@ settings! {
         gamma: f64 = 1.0; between(0.0, 1.0),
         /// Trace decay of GAE: 0 trusts the critic, 1 the return.
         lambda: f64 = 1.0; between(0.0, 1.0),
-        /// Shift and scale the advantages of GAE to mean 0 and deviation 1 over the batch.
-        whiten: bool = true,
         /// Weight groups by their spread over the largest spread; `Group` only.
         soft_reweight: bool = false,
         /// Divide by the row's length over the mean length; `Group` only.

@@ -2,8 +2,8 @@
 
 use super::{
     algorithm_settings::{
-        Estimator, FilterKeep, FilterMass, FilterMetric, FilterStrategy, KlEstimator,
-        NormalizationMethod, NormalizationPool,
+        Estimator, FilterKeep, FilterMass, FilterMetric, FilterStrategy, KlEstimator, NormalizationMethod,
+        NormalizationPool,
     },
     describe::Documented as _,
     environment_settings::{MixEntry, groups_per_tag},
@@ -31,19 +31,13 @@ impl Loaded {
             advantage(scene, &mut found);
             update(scene, &mut found);
         }
-        problems.extend(found.into_iter().map(
-            |Finding {
-                 path,
-                 message,
-                 help,
-             }| {
-                let mut problem = self.problem(Code::Combination, &path, message);
-                if help.is_some() {
-                    problem.help = help;
-                }
-                problem
-            },
-        ));
+        problems.extend(found.into_iter().map(|Finding { path, message, help }| {
+            let mut problem = self.problem(Code::Combination, &path, message);
+            if help.is_some() {
+                problem.help = help;
+            }
+            problem
+        }));
         sort(&mut problems);
         problems
     }
@@ -52,10 +46,7 @@ impl Loaded {
     pub(super) fn out_of_range(&self) -> Vec<Problem> {
         let mut found = Vec::new();
         self.scene.out_of_range("", None, &mut found);
-        found
-            .into_iter()
-            .map(|(path, message)| self.problem(Code::Range, &path, message))
-            .collect()
+        found.into_iter().map(|(path, message)| self.problem(Code::Range, &path, message)).collect()
     }
 }
 
@@ -93,14 +84,9 @@ fn names(scene: &Scene, found: &mut Vec<Finding>) {
     }
     let tag = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
     };
-    for (path, text) in [
-        ("agent.think_tag", &scene.agent.think_tag),
-        ("agent.answer_tag", &scene.agent.answer_tag),
-    ] {
+    for (path, text) in [("agent.think_tag", &scene.agent.think_tag), ("agent.answer_tag", &scene.agent.answer_tag)] {
         if !tag(text) {
             found.add(
                 path,
@@ -110,42 +96,18 @@ fn names(scene: &Scene, found: &mut Vec<Finding>) {
         }
     }
     if scene.agent.think && scene.agent.think_tag == scene.agent.answer_tag {
-        found.add(
-            "agent.answer_tag",
-            "thought and answer cannot stand in the same tag",
-            "",
-        );
+        found.add("agent.answer_tag", "thought and answer cannot stand in the same tag", "");
     }
     if scene.agent.action_separator.trim().is_empty() {
-        found.add(
-            "agent.action_separator",
-            "blanks cannot separate actions, because actions may hold blanks",
-            "",
-        );
+        found.add("agent.action_separator", "blanks cannot separate actions, because actions may hold blanks", "");
     }
 }
 
 fn environments(scene: &Scene, known_tags: &[&str], found: &mut Vec<Finding>) {
     let environments = &scene.environments;
-    let tags: Vec<&str> = known_tags
-        .iter()
-        .copied()
-        .chain(environments.tags.keys().map(String::as_str))
-        .collect();
-    mix(
-        "environments.train",
-        &environments.train.mix,
-        environments.train.groups,
-        &tags,
-        found,
-    );
-    mix(
-        "environments.validation",
-        &environments.validation.mix,
-        environments.validation.groups,
-        &tags,
-        found,
-    );
+    let tags: Vec<&str> = known_tags.iter().copied().chain(environments.tags.keys().map(String::as_str)).collect();
+    mix("environments.train", &environments.train.mix, environments.train.groups, &tags, found);
+    mix("environments.validation", &environments.validation.mix, environments.validation.groups, &tags, found);
     for (name, tag) in &environments.tags {
         let path = format!("environments.tags.{name}");
         let allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
@@ -189,11 +151,7 @@ fn mix(path: &str, mix: &[MixEntry], groups: u32, tags: &[&str], found: &mut Vec
             found.add(&place, format!("`{}` is listed twice", entry.tag), "");
         }
     }
-    let given: u64 = mix
-        .iter()
-        .filter_map(|entry| entry.groups)
-        .map(u64::from)
-        .sum();
+    let given: u64 = mix.iter().filter_map(|entry| entry.groups).map(u64::from).sum();
     let open = mix.iter().filter(|entry| entry.groups.is_none()).count();
     if open == 0 && given != u64::from(groups) {
         found.add(
@@ -203,11 +161,7 @@ fn mix(path: &str, mix: &[MixEntry], groups: u32, tags: &[&str], found: &mut Vec
         );
     } else if open > 0 && (given > u64::from(groups) || groups_per_tag(mix, groups).contains(&0)) {
         let count = mix.len();
-        found.add(
-            &mix_path,
-            format!("{groups} groups (`{path}.groups`) are too few for these {count} tags"),
-            "",
-        );
+        found.add(&mix_path, format!("{groups} groups (`{path}.groups`) are too few for these {count} tags"), "");
     }
 }
 
@@ -248,15 +202,9 @@ fn agent(scene: &Scene, found: &mut Vec<Finding>) {
 
 fn filter(scene: &Scene, found: &mut Vec<Finding>) {
     let filter = &scene.filter;
-    let (groups, size) = (
-        scene.environments.train.groups,
-        scene.environments.train.group_size,
-    );
+    let (groups, size) = (scene.environments.train.groups, scene.environments.train.group_size);
     let normalization = &scene.reward.normalization;
-    let spread = matches!(
-        filter.metric,
-        FilterMetric::RewardVariance | FilterMetric::EntropyVariance
-    );
+    let spread = matches!(filter.metric, FilterMetric::RewardVariance | FilterMetric::EntropyVariance);
     match filter.strategy {
         FilterStrategy::None => return,
         FilterStrategy::WithinGroup { .. } => {
@@ -269,24 +217,23 @@ fn filter(scene: &Scene, found: &mut Vec<Finding>) {
             }
             return;
         }
-        FilterStrategy::PercentileRange { low, high } if low >= high => found.add(
-            "filter.strategy",
-            format!("no rank lies between `low` {low} and `high` {high}"),
-            "",
-        ),
+        FilterStrategy::PercentileRange { low, high } if low >= high => {
+            found.add("filter.strategy", format!("no rank lies between `low` {low} and `high` {high}"), "")
+        }
         FilterStrategy::TopKAbsolute { count } if count > groups => found.add(
             "filter.strategy.count",
             format!("{count} groups cannot be kept of {groups} (`environments.train.groups`)"),
             "",
         ),
-        FilterStrategy::TopP {
-            mass: FilterMass::Linear,
-            ..
-        } if filter.keep == FilterKeep::Smallest && filter.include_zero => found.add(
-            "filter.include_zero",
-            "the smallest scores first and `Linear` shares drop the whole batch as soon as one group scores 0",
-            "say `include_zero: false`",
-        ),
+        FilterStrategy::TopP { mass: FilterMass::Linear, .. }
+            if filter.keep == FilterKeep::Smallest && filter.include_zero =>
+        {
+            found.add(
+                "filter.include_zero",
+                "the smallest scores first and `Linear` shares drop the whole batch as soon as one group scores 0",
+                "say `include_zero: false`",
+            )
+        }
         _ => {}
     }
     if spread && size < 2 {
@@ -299,17 +246,9 @@ fn filter(scene: &Scene, found: &mut Vec<Finding>) {
             "use groups of at least 2, or `strategy: None`",
         );
     }
-    let shares = matches!(
-        filter.strategy,
-        FilterStrategy::TopP {
-            mass: FilterMass::Linear,
-            ..
-        } | FilterStrategy::MinP { .. }
-    );
-    let rewards = matches!(
-        filter.metric,
-        FilterMetric::Reward | FilterMetric::RewardSum
-    );
+    let shares =
+        matches!(filter.strategy, FilterStrategy::TopP { mass: FilterMass::Linear, .. } | FilterStrategy::MinP { .. });
+    let rewards = matches!(filter.metric, FilterMetric::Reward | FilterMetric::RewardSum);
     if shares && rewards {
         found.add(
             "filter.metric",
@@ -323,13 +262,10 @@ fn filter(scene: &Scene, found: &mut Vec<Finding>) {
     }
     let levelled = normalization.pool == NormalizationPool::State
         && match filter.metric {
-            FilterMetric::RewardVariance => matches!(
-                normalization.method,
-                NormalizationMethod::MeanStd | NormalizationMethod::AsymClip
-            ),
-            FilterMetric::Reward | FilterMetric::RewardSum => {
-                normalization.method != NormalizationMethod::Identity
+            FilterMetric::RewardVariance => {
+                matches!(normalization.method, NormalizationMethod::MeanStd | NormalizationMethod::AsymClip)
             }
+            FilterMetric::Reward | FilterMetric::RewardSum => normalization.method != NormalizationMethod::Identity,
             _ => false,
         };
     if levelled {
@@ -348,10 +284,8 @@ fn filter(scene: &Scene, found: &mut Vec<Finding>) {
 fn advantage(scene: &Scene, found: &mut Vec<Finding>) {
     let (advantage, reward) = (&scene.advantage, &scene.reward);
     let name = advantage.estimator.to_ron_text();
-    let relative = matches!(
-        advantage.estimator,
-        Estimator::Group { .. } | Estimator::Rloo | Estimator::ReinforcePlusPlusBaseline
-    );
+    let relative =
+        matches!(advantage.estimator, Estimator::Group { .. } | Estimator::Rloo | Estimator::ReinforcePlusPlusBaseline);
     if relative && scene.environments.train.group_size < 2 {
         found.add(
             "environments.train.group_size",
@@ -388,10 +322,7 @@ fn advantage(scene: &Scene, found: &mut Vec<Finding>) {
         );
     }
     let grouped = matches!(advantage.estimator, Estimator::Group { .. });
-    for (key, set) in [
-        ("soft_reweight", advantage.soft_reweight),
-        ("length_weight", advantage.length_weight),
-    ] {
+    for (key, set) in [("soft_reweight", advantage.soft_reweight), ("length_weight", advantage.length_weight)] {
         if set && !grouped {
             found.add(
                 format!("advantage.{key}"),
@@ -409,16 +340,9 @@ fn advantage(scene: &Scene, found: &mut Vec<Finding>) {
             "use `K2`, `K3` or `K1Plus` (the value of `K1` with the gradient of `K2`)",
         );
     }
-    let critic = matches!(
-        advantage.estimator,
-        Estimator::Gae | Estimator::BiLevel { .. }
-    );
+    let critic = matches!(advantage.estimator, Estimator::Gae | Estimator::BiLevel { .. });
     if scene.critic.warmup_steps > 0 && !critic {
-        found.add(
-            "critic.warmup_steps",
-            format!("`{name}` has no critic to warm up"),
-            "",
-        );
+        found.add("critic.warmup_steps", format!("`{name}` has no critic to warm up"), "");
     } else if scene.critic.warmup_steps >= scene.run.iterations {
         found.add(
             "critic.warmup_steps",
@@ -445,21 +369,14 @@ fn update(scene: &Scene, found: &mut Vec<Finding>) {
 
 /// Rows of one update at most.
 fn most_rows(scene: &Scene) -> u64 {
-    let (groups, size) = (
-        scene.environments.train.groups,
-        scene.environments.train.group_size,
-    );
+    let (groups, size) = (scene.environments.train.groups, scene.environments.train.group_size);
     let part = |fraction: f64, of: u32| (fraction * f64::from(of)).floor() as u32;
     let (kept, size) = match scene.filter.strategy {
         FilterStrategy::TopK { fraction } => (part(fraction, groups).clamp(1, groups.max(1)), size),
         FilterStrategy::TopKAbsolute { count } => (count.min(groups), size),
-        FilterStrategy::PercentileRange { low, high } => {
-            (part(high, groups).saturating_sub(part(low, groups)), size)
-        }
+        FilterStrategy::PercentileRange { low, high } => (part(high, groups).saturating_sub(part(low, groups)), size),
         FilterStrategy::WithinGroup { keep } => (groups, part(keep, size).max(1)),
-        FilterStrategy::None | FilterStrategy::TopP { .. } | FilterStrategy::MinP { .. } => {
-            (groups, size)
-        }
+        FilterStrategy::None | FilterStrategy::TopP { .. } | FilterStrategy::MinP { .. } => (groups, size),
     };
     let turns = match scene.agent.context {
         ContextMode::Full => 1,

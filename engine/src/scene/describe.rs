@@ -73,67 +73,37 @@ pub struct Range {
 /// `low` and everything above.
 #[must_use]
 pub const fn at_least(low: f64) -> Range {
-    Range {
-        low,
-        low_allowed: true,
-        high: f64::INFINITY,
-        high_allowed: false,
-    }
+    Range { low, low_allowed: true, high: f64::INFINITY, high_allowed: false }
 }
 
 /// Everything above `low`.
 #[must_use]
 pub const fn above(low: f64) -> Range {
-    Range {
-        low,
-        low_allowed: false,
-        high: f64::INFINITY,
-        high_allowed: false,
-    }
+    Range { low, low_allowed: false, high: f64::INFINITY, high_allowed: false }
 }
 
 /// From `low` to `high`, both allowed.
 #[must_use]
 pub const fn between(low: f64, high: f64) -> Range {
-    Range {
-        low,
-        low_allowed: true,
-        high,
-        high_allowed: true,
-    }
+    Range { low, low_allowed: true, high, high_allowed: true }
 }
 
 /// Above `low`, up to and including `high`.
 #[must_use]
 pub const fn above_to(low: f64, high: f64) -> Range {
-    Range {
-        low,
-        low_allowed: false,
-        high,
-        high_allowed: true,
-    }
+    Range { low, low_allowed: false, high, high_allowed: true }
 }
 
 /// From `low` to just below `high`.
 #[must_use]
 pub const fn below(low: f64, high: f64) -> Range {
-    Range {
-        low,
-        low_allowed: true,
-        high,
-        high_allowed: false,
-    }
+    Range { low, low_allowed: true, high, high_allowed: false }
 }
 
 /// Up to and including `high`.
 #[must_use]
 pub const fn at_most(high: f64) -> Range {
-    Range {
-        low: f64::NEG_INFINITY,
-        low_allowed: false,
-        high,
-        high_allowed: true,
-    }
+    Range { low: f64::NEG_INFINITY, low_allowed: false, high, high_allowed: true }
 }
 
 impl Range {
@@ -185,10 +155,8 @@ impl Shape {
                     .map(|variant| match variant.fields.as_slice() {
                         [] => format!("`{}`", variant.name),
                         fields => {
-                            let fields: Vec<String> = fields
-                                .iter()
-                                .map(|field| format!("{}: {}", field.key, field.default))
-                                .collect();
+                            let fields: Vec<String> =
+                                fields.iter().map(|field| format!("{}: {}", field.key, field.default)).collect();
                             format!("`{}({})`", variant.name, fields.join(", "))
                         }
                     })
@@ -212,10 +180,7 @@ impl Shape {
     fn entries(&self) -> Vec<&Entry> {
         match self.required() {
             Self::Group(entries) => entries.iter().collect(),
-            Self::Choice(variants) => variants
-                .iter()
-                .flat_map(|variant| &variant.fields)
-                .collect(),
+            Self::Choice(variants) => variants.iter().flat_map(|variant| &variant.fields).collect(),
             _ => Vec::new(),
         }
     }
@@ -224,16 +189,10 @@ impl Shape {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Found<'_>> {
         match self.required() {
-            Self::Map(inner) | Self::List(inner) => Some(Found {
-                shape: inner,
-                entry: None,
-            }),
+            Self::Map(inner) | Self::List(inner) => Some(Found { shape: inner, entry: None }),
             _ => {
                 let entry = self.entries().into_iter().find(|entry| entry.key == key)?;
-                Some(Found {
-                    shape: &entry.shape,
-                    entry: Some(entry),
-                })
+                Some(Found { shape: &entry.shape, entry: Some(entry) })
             }
         }
     }
@@ -241,10 +200,7 @@ impl Shape {
     /// The description under a dotted path.
     #[must_use]
     pub fn find(&self, path: &str) -> Option<Found<'_>> {
-        let mut found = Found {
-            shape: self,
-            entry: None,
-        };
+        let mut found = Found { shape: self, entry: None };
         for segment in path.split('.').filter(|segment| !segment.is_empty()) {
             found = found.shape.get(segment)?;
         }
@@ -293,22 +249,12 @@ impl Entry {
 }
 
 pub(crate) fn join(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
-    }
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// Doc lines as running text.
 pub(crate) fn doc_text(lines: &[&str]) -> String {
-    lines
-        .iter()
-        .map(|line| line.trim())
-        .collect::<Vec<_>>()
-        .join(" ")
-        .trim()
-        .to_owned()
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
 macro_rules! plain {
@@ -385,10 +331,8 @@ impl<T: Documented> Documented for BTreeMap<String, T> {
     }
 
     fn to_ron_text(&self) -> String {
-        let entries: Vec<String> = self
-            .iter()
-            .map(|(key, value)| format!("{}: {}", tree::text_to_ron(key), value.to_ron_text()))
-            .collect();
+        let entries: Vec<String> =
+            self.iter().map(|(key, value)| format!("{}: {}", tree::text_to_ron(key), value.to_ron_text())).collect();
         format!("{{{}}}", entries.join(", "))
     }
 
@@ -437,12 +381,7 @@ pub(crate) fn explain_in(root: &Shape, key: &str) -> Result<String, UnknownKey> 
         root.paths("", &mut paths);
         let leaf = key.rsplit('.').next().unwrap_or(key);
         let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-        let mut near: Vec<String> = paths
-            .iter()
-            .filter(|path| last(path) == leaf)
-            .take(3)
-            .cloned()
-            .collect();
+        let mut near: Vec<String> = paths.iter().filter(|path| last(path) == leaf).take(3).cloned().collect();
         if near.is_empty() {
             let whole = nearest(key, paths.iter().map(String::as_str)).map(str::to_owned);
             let leaves: Vec<String> = paths.iter().map(|path| last(path)).collect();
@@ -450,22 +389,14 @@ pub(crate) fn explain_in(root: &Shape, key: &str) -> Result<String, UnknownKey> 
                 .and_then(|leaf| paths.iter().find(|path| last(path) == leaf).cloned());
             near.extend(whole.or(by_leaf));
         }
-        return Err(UnknownKey {
-            key: key.to_owned(),
-            nearest: near,
-        });
+        return Err(UnknownKey { key: key.to_owned(), nearest: near });
     };
     let mut out = String::new();
     // Writing to a `String` cannot fail.
     if let Some(entry) = found.entry {
         let _ = match found.shape.required() {
             Shape::Group(_) => writeln!(out, "{key}: {}", entry.shape.words(entry.range)),
-            _ => writeln!(
-                out,
-                "{key}: {}; default {}",
-                entry.shape.words(entry.range),
-                entry.default
-            ),
+            _ => writeln!(out, "{key}: {}; default {}", entry.shape.words(entry.range), entry.default),
         };
         let _ = writeln!(out, "  {}", entry.doc);
     }
@@ -482,11 +413,7 @@ pub(crate) fn explain_in(root: &Shape, key: &str) -> Result<String, UnknownKey> 
             for entry in entries {
                 let _ = match entry.shape.required() {
                     Shape::Group(_) => writeln!(out, "  {}: {}", entry.key, entry.doc),
-                    _ => writeln!(
-                        out,
-                        "  {}: {} (default {})",
-                        entry.key, entry.doc, entry.default
-                    ),
+                    _ => writeln!(out, "  {}: {} (default {})", entry.key, entry.doc, entry.default),
                 };
             }
         }
@@ -506,13 +433,7 @@ fn table(path: &str, title: &str, doc: &str, shape: &Shape, out: &mut String) {
     let shape = shape.required();
     let Shape::Group(entries) = shape else {
         if let Shape::Map(inner) = shape {
-            table(
-                &format!("{path}.<name>"),
-                &format!("`{path}.<name>`"),
-                doc,
-                inner,
-                out,
-            );
+            table(&format!("{path}.<name>"), &format!("`{path}.<name>`"), doc, inner, out);
         }
         return;
     };
@@ -523,11 +444,7 @@ fn table(path: &str, title: &str, doc: &str, shape: &Shape, out: &mut String) {
     out.push_str("| key | value | default | meaning |\n|---|---|---|---|\n");
     for entry in entries {
         let (value, default, mut meaning) = match entry.shape.required() {
-            Shape::Group(_) => (
-                "settings, see below".to_owned(),
-                String::new(),
-                entry.doc.clone(),
-            ),
+            Shape::Group(_) => ("settings, see below".to_owned(), String::new(), entry.doc.clone()),
             Shape::Choice(variants) => {
                 let mut meaning = entry.doc.clone();
                 for variant in variants {
@@ -543,17 +460,9 @@ fn table(path: &str, title: &str, doc: &str, shape: &Shape, out: &mut String) {
                         );
                     }
                 }
-                (
-                    entry.shape.words(entry.range),
-                    format!("`{}`", entry.default),
-                    meaning,
-                )
+                (entry.shape.words(entry.range), format!("`{}`", entry.default), meaning)
             }
-            _ => (
-                entry.shape.words(entry.range),
-                format!("`{}`", entry.default),
-                entry.doc.clone(),
-            ),
+            _ => (entry.shape.words(entry.range), format!("`{}`", entry.default), entry.doc.clone()),
         };
         if entry.doc.is_empty() {
             meaning.clear();
@@ -589,10 +498,7 @@ mod tests {
             (at_most(0.0), "of at most 0", 0.0, 0.1),
         ] {
             assert_eq!(range.words(), words);
-            assert!(
-                range.allows(inside) && !range.allows(outside) && !range.allows(f64::NAN),
-                "{words}"
-            );
+            assert!(range.allows(inside) && !range.allows(outside) && !range.allows(f64::NAN), "{words}");
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::{fmt, slice};
 
 use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer as _,
-    MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer as _, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor,
 };
 
 use super::{
@@ -120,10 +120,7 @@ impl de::Error for Mismatch {
             Unexpected::Other(value) => value.to_owned(),
             other => other.to_string(),
         };
-        Self::new(Kind::Type {
-            found,
-            expected: in_words(expected),
-        })
+        Self::new(Kind::Type { found, expected: in_words(expected) })
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -132,24 +129,15 @@ impl de::Error for Mismatch {
 
     fn invalid_length(length: usize, expected: &dyn de::Expected) -> Self {
         let found = format!("{length} value{}", if length == 1 { "" } else { "s" });
-        Self::new(Kind::Type {
-            found,
-            expected: in_words(expected),
-        })
+        Self::new(Kind::Type { found, expected: in_words(expected) })
     }
 
     fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
-        Self::new(Kind::UnknownField {
-            found: found.to_owned(),
-            expected,
-        })
+        Self::new(Kind::UnknownField { found: found.to_owned(), expected })
     }
 
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
-        Self::new(Kind::UnknownVariant {
-            found: found.to_owned(),
-            expected,
-        })
+        Self::new(Kind::UnknownVariant { found: found.to_owned(), expected })
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -185,9 +173,7 @@ pub fn from_node_all<T: DeserializeOwned>(node: &Node) -> (Option<T>, Vec<Mismat
             mismatches.push(mismatch);
         }
         match node.remove(span) {
-            Some((key, value)) if mismatches.len() < MAX_MISMATCHES => {
-                removed.push((key, value.span))
-            }
+            Some((key, value)) if mismatches.len() < MAX_MISMATCHES => removed.push((key, value.span)),
             _ => return (None, mismatches),
         }
     }
@@ -202,10 +188,7 @@ struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     fn of(node: &'a Node) -> Self {
-        Self {
-            node,
-            anonymous: false,
-        }
+        Self { node, anonymous: false }
     }
 
     /// Whether the value may stand for a struct called `name`.
@@ -228,12 +211,7 @@ impl<'a> Tree<'a> {
                 found = format!("the name `{name}`");
                 Unexpected::Other(&found)
             }
-            Value::Struct {
-                name: Some(name), ..
-            }
-            | Value::Tuple {
-                name: Some(name), ..
-            } => {
+            Value::Struct { name: Some(name), .. } | Value::Tuple { name: Some(name), .. } => {
                 found = format!("`{name}(…)`");
                 Unexpected::Other(&found)
             }
@@ -247,19 +225,12 @@ impl<'a> Tree<'a> {
     }
 
     fn fields<V: Visitor<'a>>(self, fields: &'a [Field], visitor: V) -> Result<V::Value, Mismatch> {
-        visitor
-            .visit_map(Fields {
-                rest: fields.iter(),
-                value: None,
-            })
-            .map_err(|e| e.at(self.node.span))
+        visitor.visit_map(Fields { rest: fields.iter(), value: None }).map_err(|e| e.at(self.node.span))
     }
 
     fn items<V: Visitor<'a>>(self, items: &'a [Node], visitor: V) -> Result<V::Value, Mismatch> {
         let mut access = Items(items.iter());
-        let value = visitor
-            .visit_seq(&mut access)
-            .map_err(|e| e.at(self.node.span))?;
+        let value = visitor.visit_seq(&mut access).map_err(|e| e.at(self.node.span))?;
         match access.0.len() {
             0 => Ok(value),
             more => Err(Mismatch {
@@ -289,10 +260,7 @@ impl<'a> Tree<'a> {
         match self.node.value {
             Value::Float(value) => visitor.visit_f64(value),
             // RON has no hexadecimal floats.
-            Value::Integer {
-                value,
-                decimal: true,
-            } => visitor.visit_f64(value as f64),
+            Value::Integer { value, decimal: true } => visitor.visit_f64(value as f64),
             _ => return Err(self.wrong(&visitor)),
         }
         .map_err(|e: Mismatch| e.at(self.node.span))
@@ -312,10 +280,9 @@ impl<'de> Deserializer<'de> for Tree<'de> {
             Value::Name(name) if name == "None" => visitor.visit_none(),
             // A self-describing reader has no names, so a bare name is offered as the text of a unit variant.
             Value::Name(name) => visitor.visit_borrowed_str(name),
-            Value::Tuple {
-                name: Some(name),
-                items,
-            } if name == "Some" && items.len() == 1 => visitor.visit_some(Tree::of(&items[0])),
+            Value::Tuple { name: Some(name), items } if name == "Some" && items.len() == 1 => {
+                visitor.visit_some(Tree::of(&items[0]))
+            }
             Value::Struct { fields, .. } => return self.fields(fields, visitor),
             Value::Tuple { items, .. } if items.is_empty() => visitor.visit_unit(),
             Value::Tuple { items, .. } | Value::List(items) => return self.items(items, visitor),
@@ -380,9 +347,7 @@ impl<'de> Deserializer<'de> for Tree<'de> {
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         match &self.node.value {
-            Value::String(value) => visitor
-                .visit_borrowed_str(value)
-                .map_err(|e: Mismatch| e.at(self.node.span)),
+            Value::String(value) => visitor.visit_borrowed_str(value).map_err(|e: Mismatch| e.at(self.node.span)),
             _ => Err(self.wrong(&visitor)),
         }
     }
@@ -402,10 +367,9 @@ impl<'de> Deserializer<'de> for Tree<'de> {
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         match &self.node.value {
             Value::Name(name) if name == "None" => visitor.visit_none(),
-            Value::Tuple {
-                name: Some(name),
-                items,
-            } if name == "Some" && items.len() == 1 => visitor.visit_some(Tree::of(&items[0])),
+            Value::Tuple { name: Some(name), items } if name == "Some" && items.len() == 1 => {
+                visitor.visit_some(Tree::of(&items[0]))
+            }
             _ => visitor.visit_some(self),
         }
         .map_err(|e: Mismatch| e.at(self.node.span))
@@ -413,40 +377,26 @@ impl<'de> Deserializer<'de> for Tree<'de> {
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         match &self.node.value {
-            Value::Tuple { name, items }
-                if items.is_empty() && (self.anonymous || name.is_none()) =>
-            {
+            Value::Tuple { name, items } if items.is_empty() && (self.anonymous || name.is_none()) => {
                 visitor.visit_unit()
             }
             _ => Err(self.wrong(&visitor)),
         }
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Mismatch> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Mismatch> {
         match &self.node.value {
             Value::Name(found) if found == name => visitor.visit_unit(),
             _ => self.deserialize_unit(visitor),
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Mismatch> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Mismatch> {
         if name == RAW_VALUE {
-            return visitor
-                .visit_string(self.node.to_ron())
-                .map_err(|e: Mismatch| e.at(self.node.span));
+            return visitor.visit_string(self.node.to_ron()).map_err(|e: Mismatch| e.at(self.node.span));
         }
         match &self.node.value {
-            Value::Tuple { name: found, items }
-                if items.len() == 1 && self.is_named(found.as_deref(), name) =>
-            {
+            Value::Tuple { name: found, items } if items.len() == 1 && self.is_named(found.as_deref(), name) => {
                 visitor.visit_newtype_struct(Tree::of(&items[0]))
             }
             _ => visitor.visit_newtype_struct(self),
@@ -461,15 +411,9 @@ impl<'de> Deserializer<'de> for Tree<'de> {
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(
-        self,
-        _: usize,
-        visitor: V,
-    ) -> Result<V::Value, Mismatch> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mismatch> {
         match &self.node.value {
-            Value::Tuple { name, items } if self.anonymous || name.is_none() => {
-                self.items(items, visitor)
-            }
+            Value::Tuple { name, items } if self.anonymous || name.is_none() => self.items(items, visitor),
             _ => Err(self.wrong(&visitor)),
         }
     }
@@ -481,21 +425,16 @@ impl<'de> Deserializer<'de> for Tree<'de> {
         visitor: V,
     ) -> Result<V::Value, Mismatch> {
         match &self.node.value {
-            Value::Tuple { name: found, items } if self.is_named(found.as_deref(), name) => {
-                self.items(items, visitor)
-            }
+            Value::Tuple { name: found, items } if self.is_named(found.as_deref(), name) => self.items(items, visitor),
             _ => Err(self.wrong(&visitor)),
         }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         match &self.node.value {
-            Value::Map(entries) => visitor
-                .visit_map(Entries {
-                    rest: entries.iter(),
-                    value: None,
-                })
-                .map_err(|e| e.at(self.node.span)),
+            Value::Map(entries) => {
+                visitor.visit_map(Entries { rest: entries.iter(), value: None }).map_err(|e| e.at(self.node.span))
+            }
             _ => Err(self.wrong(&visitor)),
         }
     }
@@ -514,10 +453,7 @@ impl<'de> Deserializer<'de> for Tree<'de> {
         match found {
             Some(found) if !self.is_named(Some(found), name) => Err(Mismatch {
                 span: Some(self.node.span),
-                kind: Kind::Type {
-                    found: format!("`{found}(…)`"),
-                    expected: format!("`(…)` or `{name}(…)`"),
-                },
+                kind: Kind::Type { found: format!("`{found}(…)`"), expected: format!("`(…)` or `{name}(…)`") },
             }),
             _ => self.fields(fields, visitor),
         }
@@ -531,21 +467,10 @@ impl<'de> Deserializer<'de> for Tree<'de> {
     ) -> Result<V::Value, Mismatch> {
         let name = match &self.node.value {
             _ if self.anonymous => return Err(self.wrong(&visitor)),
-            Value::Name(name)
-            | Value::Struct {
-                name: Some(name), ..
-            }
-            | Value::Tuple {
-                name: Some(name), ..
-            } => name,
+            Value::Name(name) | Value::Struct { name: Some(name), .. } | Value::Tuple { name: Some(name), .. } => name,
             _ => return Err(self.wrong(&visitor)),
         };
-        visitor
-            .visit_enum(Variant {
-                name,
-                node: self.node,
-            })
-            .map_err(|e| e.at(self.node.span))
+        visitor.visit_enum(Variant { name, node: self.node }).map_err(|e| e.at(self.node.span))
     }
 
     fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
@@ -565,26 +490,20 @@ struct Fields<'a> {
 impl<'de> MapAccess<'de> for Fields<'de> {
     type Error = Mismatch;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Mismatch> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mismatch> {
         self.value = self.rest.next();
         let Some(field) = self.value else {
             return Ok(None);
         };
         let key = de::value::BorrowedStrDeserializer::new(&field.key);
-        seed.deserialize(key)
-            .map(Some)
-            .map_err(|e: Mismatch| e.at(field.key_span))
+        seed.deserialize(key).map(Some).map_err(|e: Mismatch| e.at(field.key_span))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mismatch> {
         let Some(field) = self.value.take() else {
             return Err(de::Error::custom("a value was asked for before its key"));
         };
-        seed.deserialize(Tree::of(&field.node))
-            .map_err(|e| e.at(field.node.span))
+        seed.deserialize(Tree::of(&field.node)).map_err(|e| e.at(field.node.span))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -600,25 +519,19 @@ struct Entries<'a> {
 impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = Mismatch;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Mismatch> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mismatch> {
         let Some((key, value)) = self.rest.next() else {
             return Ok(None);
         };
         self.value = Some(value);
-        seed.deserialize(Tree::of(key))
-            .map(Some)
-            .map_err(|e| e.at(key.span))
+        seed.deserialize(Tree::of(key)).map(Some).map_err(|e| e.at(key.span))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mismatch> {
         let Some(node) = self.value.take() else {
             return Err(de::Error::custom("a value was asked for before its key"));
         };
-        seed.deserialize(Tree::of(node))
-            .map_err(|e| e.at(node.span))
+        seed.deserialize(Tree::of(node)).map_err(|e| e.at(node.span))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -631,16 +544,11 @@ struct Items<'a>(slice::Iter<'a, Node>);
 impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Mismatch;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Mismatch> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mismatch> {
         let Some(node) = self.0.next() else {
             return Ok(None);
         };
-        seed.deserialize(Tree::of(node))
-            .map(Some)
-            .map_err(|e| e.at(node.span))
+        seed.deserialize(Tree::of(node)).map(Some).map_err(|e| e.at(node.span))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -655,10 +563,7 @@ struct Variant<'a> {
 
 impl Variant<'_> {
     fn name_span(&self) -> Span {
-        Span {
-            end: self.node.span.start + self.name.len(),
-            ..self.node.span
-        }
+        Span { end: self.node.span.start + self.name.len(), ..self.node.span }
     }
 
     fn shape(&self, expected: String) -> Mismatch {
@@ -666,10 +571,7 @@ impl Variant<'_> {
             Value::Name(name) => format!("the bare name `{name}`"),
             _ => format!("`{}(…)`", self.name),
         };
-        Mismatch {
-            span: Some(self.node.span),
-            kind: Kind::Type { found, expected },
-        }
+        Mismatch { span: Some(self.node.span), kind: Kind::Type { found, expected } }
     }
 }
 
@@ -699,10 +601,7 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
             Value::Tuple { items, .. } if items.len() == 1 => seed.deserialize(Tree::of(&items[0])),
             Value::Name(_) => Err(self.shape(format!("`{}(…)` with a value", self.name))),
             // The newtype's own parentheses may be left out.
-            _ => seed.deserialize(Tree {
-                node: self.node,
-                anonymous: true,
-            }),
+            _ => seed.deserialize(Tree { node: self.node, anonymous: true }),
         }
     }
 
@@ -720,9 +619,7 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
     ) -> Result<V::Value, Mismatch> {
         match &self.node.value {
             Value::Struct { fields, .. } => Tree::of(self.node).fields(fields, visitor),
-            Value::Tuple { items, .. } if items.is_empty() => {
-                Tree::of(self.node).fields(&[], visitor)
-            }
+            Value::Tuple { items, .. } if items.is_empty() => Tree::of(self.node).fields(&[], visitor),
             _ => {
                 let first = fields.first().copied().unwrap_or_default();
                 Err(self.shape(format!("named values as in `{}({first}: …)`", self.name)))

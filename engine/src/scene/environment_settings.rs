@@ -87,10 +87,7 @@ impl MixEntry {
     /// An even share of `tag`.
     #[must_use]
     pub fn new(tag: impl Into<String>) -> Self {
-        Self {
-            tag: tag.into(),
-            groups: None,
-        }
+        Self { tag: tag.into(), groups: None }
     }
 }
 
@@ -99,11 +96,7 @@ impl MixEntry {
 /// Entries with a number keep it; the rest share what is left of `groups`.
 #[must_use]
 pub fn groups_per_tag(mix: &[MixEntry], groups: u32) -> Vec<u32> {
-    let given: u64 = mix
-        .iter()
-        .filter_map(|entry| entry.groups)
-        .map(u64::from)
-        .sum();
+    let given: u64 = mix.iter().filter_map(|entry| entry.groups).map(u64::from).sum();
     let open = mix.iter().filter(|entry| entry.groups.is_none()).count() as u64;
     let left = u64::from(groups).saturating_sub(given);
     let (share, mut remainder) = (left / open.max(1), left % open.max(1));
@@ -134,10 +127,7 @@ impl Documented for MixEntry {
 
     fn out_of_range(&self, path: &str, _: Option<Range>, problems: &mut Vec<(String, String)>) {
         if self.groups == Some(0) {
-            problems.push((
-                join(path, "1"),
-                "a tag of the mixture needs at least 1 group".to_owned(),
-            ));
+            problems.push((join(path, "1"), "a tag of the mixture needs at least 1 group".to_owned()));
         }
     }
 }
@@ -166,9 +156,7 @@ impl<'de> Deserialize<'de> for MixEntry {
             }
 
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<MixEntry, A::Error> {
-                let tag = seq
-                    .next_element::<String>()?
-                    .ok_or_else(|| de::Error::invalid_length(0, &self))?;
+                let tag = seq.next_element::<String>()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
                 let groups = seq.next_element::<u32>()?;
                 Ok(MixEntry { tag, groups })
             }
@@ -183,19 +171,10 @@ mod tests {
 
     #[test]
     fn groups_are_split_evenly_with_the_remainder_to_the_first_tags() {
-        let entry = |groups| MixEntry {
-            tag: "T".into(),
-            groups,
-        };
+        let entry = |groups| MixEntry { tag: "T".into(), groups };
         assert_eq!(groups_per_tag(&[entry(None); 0], 8), Vec::<u32>::new());
-        assert_eq!(
-            groups_per_tag(&[entry(None), entry(None), entry(None)], 8),
-            [3, 3, 2]
-        );
-        assert_eq!(
-            groups_per_tag(&[entry(Some(5)), entry(None), entry(None)], 8),
-            [5, 2, 1]
-        );
+        assert_eq!(groups_per_tag(&[entry(None), entry(None), entry(None)], 8), [3, 3, 2]);
+        assert_eq!(groups_per_tag(&[entry(Some(5)), entry(None), entry(None)], 8), [5, 2, 1]);
         assert_eq!(groups_per_tag(&[entry(Some(9)), entry(None)], 8), [9, 0]);
     }
 }

@@ -47,18 +47,9 @@ impl Scene {
         let text = match read(path) {
             Ok(text) => text,
             Err(reason) => {
-                let source = Arc::new(Source {
-                    name,
-                    text: String::new(),
-                });
+                let source = Arc::new(Source { name, text: String::new() });
                 return Err(SceneError {
-                    problems: vec![Problem {
-                        code: Code::File,
-                        source,
-                        span: None,
-                        message: reason,
-                        help: None,
-                    }],
+                    problems: vec![Problem { code: Code::File, source, span: None, message: reason, help: None }],
                 });
             }
         };
@@ -71,11 +62,7 @@ impl Scene {
     ///
     /// # Errors
     /// [`SceneError`] with everything that is wrong.
-    pub fn load_checked(
-        path: &Path,
-        overrides: &[String],
-        known_tags: &[&str],
-    ) -> Result<Loaded, SceneError> {
+    pub fn load_checked(path: &Path, overrides: &[String], known_tags: &[&str]) -> Result<Loaded, SceneError> {
         let loaded = Self::load(path, overrides)?;
         match loaded.check(known_tags) {
             problems if problems.is_empty() => Ok(loaded),
@@ -93,6 +80,12 @@ impl Scene {
 }
 
 impl Loaded {
+    /// The file that was read, or the name that its text was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(self.sources.first().map_or("", |source| &source.name))
+    }
+
     /// A problem with the value at a dotted path, placed where the value is written.
     ///
     /// A value that no file gives is placed at the group that would hold it.
@@ -106,38 +99,23 @@ impl Loaded {
     pub fn problem(&self, code: Code, path: &str, message: impl Into<String>) -> Problem {
         let (key_span, node, found) = self.tree.follow(path);
         let segments = path.split('.').filter(|part| !part.is_empty()).count();
-        let span = if found == segments && segments > 0 {
-            Some(node.span)
-        } else {
-            key_span
-        };
+        let span = if found == segments && segments > 0 { Some(node.span) } else { key_span };
         let shape = Scene::describe();
         let entry = shape.find(path).and_then(|found| found.entry);
         let help = match entry {
-            Some(entry) if found < segments => {
-                Some(format!("`{path}` has its default {} here", entry.default))
-            }
+            Some(entry) if found < segments => Some(format!("`{path}` has its default {} here", entry.default)),
             Some(entry) if !matches!(entry.shape.required(), Shape::Group(_)) => Some(entry.help()),
             _ => None,
         };
         let source = span.map_or(0, |span| span.source);
-        Problem {
-            code,
-            source: Arc::clone(&self.sources[source]),
-            span,
-            message: message.into(),
-            help,
-        }
+        Problem { code, source: Arc::clone(&self.sources[source]), span, message: message.into(), help }
     }
 
     /// The configuration of a tag of the scene's own as its environment's type; the default if the scene has none.
     ///
     /// # Errors
     /// [`SceneError`] with every key and value that does not fit, at its place.
-    pub fn environment_config<C: DeserializeOwned + Default>(
-        &self,
-        tag: &str,
-    ) -> Result<C, SceneError> {
+    pub fn environment_config<C: DeserializeOwned + Default>(&self, tag: &str) -> Result<C, SceneError> {
         let node = ["environments", "tags", tag, "config"]
             .into_iter()
             .try_fold(&self.tree, |node, key| node.get(key).map(|(_, node)| node));
@@ -147,10 +125,7 @@ impl Loaded {
         match from_node_all(node) {
             (Some(config), mismatches) if mismatches.is_empty() => Ok(config),
             (_, mismatches) => Err(SceneError {
-                problems: mismatches
-                    .iter()
-                    .map(|mismatch| describe(&self.tree, &self.sources, mismatch))
-                    .collect(),
+                problems: mismatches.iter().map(|mismatch| describe(&self.tree, &self.sources, mismatch)).collect(),
             }),
         }
     }
@@ -182,9 +157,7 @@ fn read(path: &Path) -> Result<String, String> {
     }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(failed)?;
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(too_large(bytes.len() as u64));
     }
@@ -205,20 +178,10 @@ pub(super) struct Loader {
 
 impl Loader {
     fn new(directory: PathBuf, stack: Vec<PathBuf>) -> Self {
-        Self {
-            sources: Vec::new(),
-            problems: Vec::new(),
-            directory,
-            stack,
-        }
+        Self { sources: Vec::new(), problems: Vec::new(), directory, stack }
     }
 
-    fn load(
-        mut self,
-        name: String,
-        text: String,
-        overrides: &[String],
-    ) -> Result<Loaded, SceneError> {
+    fn load(mut self, name: String, text: String, overrides: &[String]) -> Result<Loaded, SceneError> {
         let shape = Scene::describe();
         let mut tree = self.parse(name, text);
         let directory = self.directory.clone();
@@ -233,20 +196,14 @@ impl Loader {
         for mismatch in &mismatches {
             self.problems.push(describe(&tree, &self.sources, mismatch));
         }
-        let loaded = Loaded {
-            scene: scene.unwrap_or_default(),
-            tree,
-            sources: self.sources,
-        };
+        let loaded = Loaded { scene: scene.unwrap_or_default(), tree, sources: self.sources };
         if self.problems.is_empty() {
             return Ok(loaded);
         }
         // A value that did not fit has its default now, so what is out of range was written so.
         self.problems.extend(loaded.out_of_range());
         sort(&mut self.problems);
-        Err(SceneError {
-            problems: self.problems,
-        })
+        Err(SceneError { problems: self.problems })
     }
 
     pub(super) fn add_source(&mut self, name: String, text: String) -> usize {
@@ -254,13 +211,7 @@ impl Loader {
         self.sources.len() - 1
     }
 
-    pub(super) fn report(
-        &mut self,
-        code: Code,
-        span: Span,
-        message: impl Into<String>,
-        help: Option<String>,
-    ) {
+    pub(super) fn report(&mut self, code: Code, span: Span, message: impl Into<String>, help: Option<String>) {
         self.problems.push(Problem {
             code,
             source: Arc::clone(&self.sources[span.source]),
@@ -278,22 +229,14 @@ impl Loader {
             Ok(node) => node,
             Err(error) => {
                 self.report(Code::Schema, error.span, error.reason, error.help);
-                Node::empty(Span {
-                    source: id,
-                    start: 0,
-                    end: 0,
-                })
+                Node::empty(Span { source: id, start: 0, end: 0 })
             }
         }
     }
 
     /// Replaces the names of files by their contents, and lays the node over its bases.
     fn resolve(&mut self, node: &mut Node, shape: &Shape, directory: &Path, whole_scene: bool) {
-        let bases = if whole_scene {
-            take_bases(node)
-        } else {
-            Vec::new()
-        };
+        let bases = if whole_scene { take_bases(node) } else { Vec::new() };
         self.include(node, shape, directory);
         for base in bases.into_iter().rev() {
             match &base.value {
@@ -306,28 +249,26 @@ impl Loader {
                     Code::Schema,
                     base.span,
                     format!("expected a path or a list of paths, found {}", base.to_ron()),
-                    Some("`base` names files whose settings the scene's own are laid over: base: \"ppo.ron\"".to_owned()),
+                    Some(
+                        "`base` names files whose settings the scene's own are laid over: base: \"ppo.ron\"".to_owned(),
+                    ),
                 ),
             }
         }
     }
 
     fn include(&mut self, node: &mut Node, shape: &Shape, directory: &Path) {
-        let children: Vec<(&Shape, &mut Node)> =
-            match (&mut node.unwrapped_mut().value, shape.required()) {
-                (Value::Struct { fields, .. }, Shape::Group(entries)) => fields
-                    .iter_mut()
-                    .filter_map(|field| {
-                        let entry = entries.iter().find(|entry| entry.key == field.key)?;
-                        Some((&entry.shape, &mut field.node))
-                    })
-                    .collect(),
-                (Value::Map(entries), Shape::Map(inner)) => entries
-                    .iter_mut()
-                    .map(|(_, node)| (&**inner, node))
-                    .collect(),
-                _ => return,
-            };
+        let children: Vec<(&Shape, &mut Node)> = match (&mut node.unwrapped_mut().value, shape.required()) {
+            (Value::Struct { fields, .. }, Shape::Group(entries)) => fields
+                .iter_mut()
+                .filter_map(|field| {
+                    let entry = entries.iter().find(|entry| entry.key == field.key)?;
+                    Some((&entry.shape, &mut field.node))
+                })
+                .collect(),
+            (Value::Map(entries), Shape::Map(inner)) => entries.iter_mut().map(|(_, node)| (&**inner, node)).collect(),
+            _ => return,
+        };
         for (shape, node) in children {
             if !matches!(shape.required(), Shape::Group(_) | Shape::Map(_)) {
                 continue;
@@ -336,9 +277,7 @@ impl Loader {
                 Value::String(path) => {
                     let path = path.clone();
                     let span = node.unwrapped().span;
-                    *node = self
-                        .file(&path, span, shape, directory, false)
-                        .unwrap_or_else(|| Node::empty(span));
+                    *node = self.file(&path, span, shape, directory, false).unwrap_or_else(|| Node::empty(span));
                 }
                 _ => self.include(node, shape, directory),
             }
@@ -346,31 +285,13 @@ impl Loader {
     }
 
     /// The resolved contents of a shared file named at `span`.
-    fn file(
-        &mut self,
-        path: &str,
-        span: Span,
-        shape: &Shape,
-        directory: &Path,
-        whole_scene: bool,
-    ) -> Option<Node> {
+    fn file(&mut self, path: &str, span: Span, shape: &Shape, directory: &Path, whole_scene: bool) -> Option<Node> {
         let mut candidates = vec![directory.join(path), self.directory.join(path), path.into()];
         candidates.dedup();
         let Some(found) = candidates.iter().find(|path| path.exists()) else {
-            let looked: Vec<String> = candidates
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect();
-            let help = format!(
-                "looked for {}",
-                list_names(looked.iter().map(String::as_str))
-            );
-            self.report(
-                Code::File,
-                span,
-                format!("no such file `{path}`"),
-                Some(help),
-            );
+            let looked: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
+            let help = format!("looked for {}", list_names(looked.iter().map(String::as_str)));
+            self.report(Code::File, span, format!("no such file `{path}`"), Some(help));
             return None;
         };
         let canonical = found.canonicalize().unwrap_or_else(|_| found.clone());
@@ -384,12 +305,7 @@ impl Loader {
             return None;
         }
         if self.sources.len() >= MAX_FILES {
-            self.report(
-                Code::Include,
-                span,
-                format!("the scene reads more than {MAX_FILES} files"),
-                None,
-            );
+            self.report(Code::Include, span, format!("the scene reads more than {MAX_FILES} files"), None);
             return None;
         }
         match read(found) {
@@ -447,16 +363,14 @@ fn describe(tree: &Node, sources: &[Arc<Source>], mismatch: &Mismatch) -> Proble
                 (Some(near), _) => format!("unexpected field `{found}`, expected `{near}`"),
                 (None, 0) => format!("unexpected field `{found}`, expected none"),
                 (None, 1) => format!("unexpected field `{found}`, expected `{}`", expected[0]),
-                (None, _) => format!(
-                    "unexpected field `{found}`, expected one of {}",
-                    list_names(expected.iter().copied())
-                ),
+                (None, _) => {
+                    format!("unexpected field `{found}`, expected one of {}", list_names(expected.iter().copied()))
+                }
             };
             let help = match near {
-                Some(near) => root
-                    .find(&join(parent, near))
-                    .and_then(|found| found.entry)
-                    .map(super::describe::Entry::help),
+                Some(near) => {
+                    root.find(&join(parent, near)).and_then(|found| found.entry).map(super::describe::Entry::help)
+                }
                 // A key in the wrong group is a common slip; third-party configurations are another world.
                 None if root.find(parent).is_some() => elsewhere(&root, found),
                 None => None,
@@ -466,10 +380,7 @@ fn describe(tree: &Node, sources: &[Arc<Source>], mismatch: &Mismatch) -> Proble
         Kind::UnknownVariant { found, expected } => {
             let message = match nearest(found, expected.iter().copied()) {
                 Some(near) => format!("unknown variant `{found}`, expected `{near}`"),
-                None => format!(
-                    "unknown variant `{found}`, expected one of {}",
-                    list_names(expected.iter().copied())
-                ),
+                None => format!("unknown variant `{found}`, expected one of {}", list_names(expected.iter().copied())),
             };
             (message, entry)
         }
@@ -486,13 +397,7 @@ fn describe(tree: &Node, sources: &[Arc<Source>], mismatch: &Mismatch) -> Proble
         }
         Kind::Missing { .. } | Kind::Custom(_) => (mismatch.to_string(), entry),
     };
-    Problem {
-        code: Code::Schema,
-        source: Arc::clone(&sources[span.source]),
-        span: Some(span),
-        message,
-        help,
-    }
+    Problem { code: Code::Schema, source: Arc::clone(&sources[span.source]), span: Some(span), message, help }
 }
 
 /// Help for the innermost setting on a path.
@@ -505,7 +410,9 @@ fn nearest_entry(root: &Shape, path: &str) -> Option<String> {
         // What lies in the configuration of an environment is not ours to explain.
         let (parent, _) = path.rsplit_once('.')?;
         let plain = |parent| {
-            root.find(parent).is_some_and(|found| matches!(found.shape.required(), Shape::Plain(words) if words.contains("environment")))
+            root.find(parent).is_some_and(
+                |found| matches!(found.shape.required(), Shape::Plain(words) if words.contains("environment")),
+            )
         };
         if plain(parent) {
             return None;
@@ -516,9 +423,6 @@ fn nearest_entry(root: &Shape, path: &str) -> Option<String> {
 
 fn elsewhere(root: &Shape, key: &str) -> Option<String> {
     let error = super::describe::explain_in(root, &format!("?.{key}")).err()?;
-    let path = error
-        .nearest
-        .iter()
-        .find(|path| path.rsplit('.').next() == Some(key))?;
+    let path = error.nearest.iter().find(|path| path.rsplit('.').next() == Some(key))?;
     Some(format!("there is a `{path}`"))
 }

@@ -187,10 +187,7 @@ pub(crate) struct VariantName(pub(crate) &'static [&'static str]);
 impl<'de> serde::de::DeserializeSeed<'de> for VariantName {
     type Value = &'static str;
 
-    fn deserialize<D: serde::Deserializer<'de>>(
-        self,
-        deserializer: D,
-    ) -> Result<Self::Value, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_identifier(self)
     }
 }

@@ -43,8 +43,7 @@ pub use self::{
     describe::{Documented, Entry, Found, Range, Shape, UnknownKey, Variant},
     deserialize::{Kind, Mismatch, from_node, from_node_all},
     environment_settings::{
-        EnvironmentSettings, MixEntry, TagSettings, TrainEnvironments, ValidationEnvironments,
-        groups_per_tag,
+        EnvironmentSettings, MixEntry, TagSettings, TrainEnvironments, ValidationEnvironments, groups_per_tag,
     },
     load::Loaded,
     parse::{MAX_DEPTH, SyntaxError, parse},
@@ -54,14 +53,17 @@ pub use self::{
     tree::{Field, Node, Value},
 };
 
+/// The scene that the world runs.
+#[derive(Clone, Debug, bevy_ecs::resource::Resource)]
+pub struct ActiveScene(pub Scene);
+
 impl Scene {
     /// The scene with every key, as RON that loads as the same scene.
     #[must_use]
     pub fn to_ron(&self) -> String {
         let style = ron::ser::PrettyConfig::new().compact_arrays(true);
         // Serialising into a text does not fail; the compact form is the same scene.
-        let mut text = ron::ser::to_string_pretty(self, style)
-            .unwrap_or_else(|_| Documented::to_ron_text(self));
+        let mut text = ron::ser::to_string_pretty(self, style).unwrap_or_else(|_| Documented::to_ron_text(self));
         text.push('\n');
         text
     }

@@ -41,10 +41,7 @@ pub(super) fn apply(loader: &mut Loader, tree: &mut Node, shape: &Shape, text: &
     let target = shape.find(&names.join(".")).map(|found| found.shape);
     let value_start = key.len() + 1;
     let value = match verbatim(target, &text[value_start..]) {
-        Some(value) => Node {
-            span: span(value_start, text.len()),
-            value,
-        },
+        Some(value) => Node { span: span(value_start, text.len()), value },
         None => {
             let text = Arc::clone(&loader.sources[source]);
             match parse::parse(whole.source, &text.text, value_start) {
@@ -67,28 +64,18 @@ fn verbatim(target: Option<&Shape>, text: &str) -> Option<Value> {
         return None;
     };
     let trimmed = text.trim();
-    let quoted = ["\"", "r\"", "r#"]
-        .iter()
-        .any(|open| trimmed.starts_with(open));
-    let optional =
-        matches!(target, Shape::Optional(_)) && (trimmed == "None" || trimmed.starts_with("Some("));
+    let quoted = ["\"", "r\"", "r#"].iter().any(|open| trimmed.starts_with(open));
+    let optional = matches!(target, Shape::Optional(_)) && (trimmed == "None" || trimmed.starts_with("Some("));
     (!quoted && !optional && !trimmed.is_empty()).then(|| Value::String(trimmed.to_owned()))
 }
 
-fn set(
-    node: &mut Node,
-    shape: Option<&Shape>,
-    segments: &[(String, Span)],
-    value: Node,
-) -> Result<(), (Span, String)> {
+fn set(node: &mut Node, shape: Option<&Shape>, segments: &[(String, Span)], value: Node) -> Result<(), (Span, String)> {
     let Some(((key, span), rest)) = segments.split_first() else {
         *node = value;
         return Ok(());
     };
     let node = node.unwrapped_mut();
-    let inner = shape
-        .and_then(|shape| shape.get(key))
-        .map(|found| found.shape);
+    let inner = shape.and_then(|shape| shape.get(key)).map(|found| found.shape);
     let is_map = shape.is_some_and(|shape| matches!(shape.required(), Shape::Map(_)));
     let unset = match &node.value {
         Value::Name(name) => name == "None",
@@ -102,11 +89,7 @@ fn set(
         Value::Struct { fields, .. } => {
             let at = fields.iter().position(|field| field.key == *key);
             let at = at.unwrap_or_else(|| {
-                fields.push(Field {
-                    key: key.clone(),
-                    key_span: *span,
-                    node: fresh(inner, *span),
-                });
+                fields.push(Field { key: key.clone(), key_span: *span, node: fresh(inner, *span) });
                 fields.len() - 1
             });
             &mut fields[at].node
@@ -115,35 +98,18 @@ fn set(
             let name = Value::String(key.clone());
             let at = entries.iter().position(|(found, _)| found.value == name);
             let at = at.unwrap_or_else(|| {
-                entries.push((
-                    Node {
-                        span: *span,
-                        value: name,
-                    },
-                    fresh(inner, *span),
-                ));
+                entries.push((Node { span: *span, value: name }, fresh(inner, *span)));
                 entries.len() - 1
             });
             &mut entries[at].1
         }
         Value::List(items) | Value::Tuple { items, .. } => {
             let count = items.len();
-            let item = key
-                .parse()
-                .ok()
-                .and_then(|index: usize| items.get_mut(index));
-            item.ok_or_else(|| {
-                (
-                    *span,
-                    format!("expected the number of an item, below {count}, found `{key}`"),
-                )
-            })?
+            let item = key.parse().ok().and_then(|index: usize| items.get_mut(index));
+            item.ok_or_else(|| (*span, format!("expected the number of an item, below {count}, found `{key}`")))?
         }
         _ => {
-            return Err((
-                *span,
-                format!("there is no `{key}` inside {}", node.to_ron()),
-            ));
+            return Err((*span, format!("there is no `{key}` inside {}", node.to_ron())));
         }
     };
     set(child, inner, rest, value)
@@ -151,10 +117,7 @@ fn set(
 
 /// What a key holds before its inner keys are set.
 fn fresh(shape: Option<&Shape>, span: Span) -> Node {
-    container(
-        shape.is_some_and(|shape| matches!(shape.required(), Shape::Map(_))),
-        span,
-    )
+    container(shape.is_some_and(|shape| matches!(shape.required(), Shape::Map(_))), span)
 }
 
 fn container(is_map: bool, span: Span) -> Node {

@@ -27,12 +27,7 @@ pub struct SyntaxError {
 /// # Errors
 /// [`SyntaxError`] with the first place that is not RON.
 pub fn parse(source: usize, text: &str, offset: usize) -> Result<Node, SyntaxError> {
-    let mut parser = Parser {
-        source,
-        text,
-        at: offset.min(text.len()),
-        depth: 0,
-    };
+    let mut parser = Parser { source, text, at: offset.min(text.len()), depth: 0 };
     if parser.rest().starts_with('\u{feff}') {
         return Err(parser
             .fail(3, "the file begins with a byte order mark")
@@ -80,11 +75,7 @@ impl<'a> Parser<'a> {
     }
 
     fn span(&self, start: usize) -> Span {
-        Span {
-            source: self.source,
-            start,
-            end: self.at,
-        }
+        Span { source: self.source, start, end: self.at }
     }
 
     fn fail(&self, len: usize, reason: impl Into<String>) -> SyntaxError {
@@ -92,15 +83,7 @@ impl<'a> Parser<'a> {
     }
 
     fn fail_at(&self, start: usize, end: usize, reason: impl Into<String>) -> SyntaxError {
-        SyntaxError {
-            span: Span {
-                source: self.source,
-                start,
-                end,
-            },
-            reason: reason.into(),
-            help: None,
-        }
+        SyntaxError { span: Span { source: self.source, start, end }, reason: reason.into(), help: None }
     }
 
     fn unexpected(&self, expected: &str) -> SyntaxError {
@@ -139,11 +122,7 @@ impl<'a> Parser<'a> {
                 match self.peek() {
                     Some(c) => self.at += c.len_utf8(),
                     None => {
-                        return Err(self.fail_at(
-                            start,
-                            start + 2,
-                            "this comment has no closing `*/`",
-                        ));
+                        return Err(self.fail_at(start, start + 2, "this comment has no closing `*/`"));
                     }
                 }
             }
@@ -166,13 +145,7 @@ impl<'a> Parser<'a> {
                         let Some(name) = self.identifier() else {
                             return Err(self.unexpected("the name of an extension"));
                         };
-                        if ![
-                            "implicit_some",
-                            "unwrap_newtypes",
-                            "unwrap_variant_newtypes",
-                        ]
-                        .contains(&name.as_str())
-                        {
+                        if !["implicit_some", "unwrap_newtypes", "unwrap_variant_newtypes"].contains(&name.as_str()) {
                             return Err(self
                                 .fail_at(start, self.at, format!("unknown extension `{name}`"))
                                 .with("scenes know `implicit_some`, `unwrap_newtypes` and `unwrap_variant_newtypes`, which are always on"));
@@ -222,20 +195,14 @@ impl<'a> Parser<'a> {
 
     fn value(&mut self) -> Result<Node, SyntaxError> {
         if self.depth >= MAX_DEPTH {
-            return Err(self.fail(
-                1,
-                format!("values are nested more than {MAX_DEPTH} deep here"),
-            ));
+            return Err(self.fail(1, format!("values are nested more than {MAX_DEPTH} deep here")));
         }
         self.depth += 1;
         let start = self.at;
         let value = self.bare_value();
         self.depth -= 1;
         let value = value?;
-        Ok(Node {
-            span: self.span(start),
-            value,
-        })
+        Ok(Node { span: self.span(start), value })
     }
 
     fn bare_value(&mut self) -> Result<Value, SyntaxError> {
@@ -273,16 +240,9 @@ impl<'a> Parser<'a> {
                 _ => {}
             }
         }
-        if self
-            .rest()
-            .starts_with(|c: char| !c.is_ascii() && c.is_alphanumeric() || c == '-')
-        {
+        if self.rest().starts_with(|c: char| !c.is_ascii() && c.is_alphanumeric() || c == '-') {
             return Err(self
-                .fail_at(
-                    start,
-                    self.at,
-                    format!("`{name}` is followed by a character that no name holds"),
-                )
+                .fail_at(start, self.at, format!("`{name}` is followed by a character that no name holds"))
                 .with("texts stand in quotes"));
         }
         self.skip_blank()?;
@@ -321,11 +281,7 @@ impl<'a> Parser<'a> {
             parser.at += 1;
             parser.skip_blank()?;
             let node = parser.value()?;
-            Ok(Field {
-                key,
-                key_span,
-                node,
-            })
+            Ok(Field { key, key_span, node })
         })?;
         let mut seen = std::collections::HashSet::new();
         for field in &fields {
@@ -388,11 +344,7 @@ impl<'a> Parser<'a> {
                 return Ok(items);
             }
             if self.rest().is_empty() {
-                return Err(self.fail_at(
-                    open,
-                    open + 1,
-                    format!("this bracket has no closing `{close}`"),
-                ));
+                return Err(self.fail_at(open, open + 1, format!("this bracket has no closing `{close}`")));
             }
             items.push(item(self)?);
             let after_item = self.at;
@@ -404,11 +356,7 @@ impl<'a> Parser<'a> {
                 // The comma is missed where the value ends, which may be lines above.
                 let new_line = self.text[after_item..self.at].contains('\n');
                 return Err(if new_line {
-                    self.fail_at(
-                        after_item,
-                        after_item,
-                        format!("expected `,` or `{close}` after this value"),
-                    )
+                    self.fail_at(after_item, after_item, format!("expected `,` or `{close}` after this value"))
                 } else {
                     found
                 });
@@ -437,11 +385,7 @@ impl<'a> Parser<'a> {
         let body = written.strip_prefix(['+', '-']).unwrap_or(written);
         if body == "inf" || body == "NaN" {
             self.at += len;
-            let magnitude = if body == "inf" {
-                f64::INFINITY
-            } else {
-                f64::NAN
-            };
+            let magnitude = if body == "inf" { f64::INFINITY } else { f64::NAN };
             return Ok(Value::Float(if negative { -magnitude } else { magnitude }));
         }
         let (digits, radix) = match body.as_bytes() {
@@ -461,19 +405,12 @@ impl<'a> Parser<'a> {
             }
             let magnitude = u64::from_str_radix(&plain, radix)
                 .map_err(|_| fail(format!("`{written}` is too large a whole number")))?;
-            let value = if negative {
-                -i128::from(magnitude)
-            } else {
-                i128::from(magnitude)
-            };
+            let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
             if value < i128::from(i64::MIN) {
                 return Err(fail(format!("`{written}` is too small a whole number")));
             }
             self.at += len;
-            return Ok(Value::Integer {
-                value,
-                decimal: radix == 10,
-            });
+            return Ok(Value::Integer { value, decimal: radix == 10 });
         }
         // An underscore may follow a digit and nothing else.
         let mut plain = String::with_capacity(digits.len());
@@ -566,9 +503,8 @@ impl<'a> Parser<'a> {
             '0' => '\0',
             'x' => {
                 let digits = self.rest().get(..2).unwrap_or_default();
-                let value = u8::from_str_radix(digits, 16)
-                    .ok()
-                    .filter(|value| value.is_ascii() && !digits.starts_with('+'));
+                let value =
+                    u8::from_str_radix(digits, 16).ok().filter(|value| value.is_ascii() && !digits.starts_with('+'));
                 let Some(value) = value else {
                     return Err(bad(self, "expected two hexadecimal digits up to `7f`")
                         .with("characters beyond ASCII are written `\\u{…}`"));
@@ -581,9 +517,7 @@ impl<'a> Parser<'a> {
                     let end = rest.find('}').filter(|end| (1..=6).contains(end))?;
                     let digits = &rest[..end];
                     let hexadecimal = digits.bytes().all(|b| b.is_ascii_hexdigit());
-                    let value = u32::from_str_radix(digits, 16)
-                        .ok()
-                        .filter(|_| hexadecimal)?;
+                    let value = u32::from_str_radix(digits, 16).ok().filter(|_| hexadecimal)?;
                     Some((char::from_u32(value)?, end + 2))
                 });
                 let Some((value, len)) = found else {
@@ -593,9 +527,7 @@ impl<'a> Parser<'a> {
                 value
             }
             _ => {
-                return Err(
-                    bad(self, "unknown escape").with("a backslash itself is written `\\\\`")
-                );
+                return Err(bad(self, "unknown escape").with("a backslash itself is written `\\\\`"));
             }
         })
     }
@@ -612,16 +544,7 @@ fn is_name(c: char) -> bool {
 fn is_blank(c: char) -> bool {
     matches!(
         c,
-        ' ' | '\t'
-            | '\n'
-            | '\r'
-            | '\u{b}'
-            | '\u{c}'
-            | '\u{85}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{2028}'
-            | '\u{2029}'
+        ' ' | '\t' | '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
     )
 }
 
@@ -664,11 +587,7 @@ mod tests {
             ("/* x", 0, "this comment has no closing `*/`"),
             ("1.2.3", 0, "`1.2.3` is not a number"),
             ("12u8", 0, "`12u8` is not a number"),
-            (
-                "99999999999999999999",
-                0,
-                "`99999999999999999999` is too large a whole number",
-            ),
+            ("99999999999999999999", 0, "`99999999999999999999` is too large a whole number"),
             ("() x", 3, "expected the end, found `x`"),
             ("'ab'", 0, "expected one character between `'` and `'`"),
             ("#![enable(fast)] ()", 10, "unknown extension `fast`"),
@@ -682,10 +601,7 @@ mod tests {
     fn nesting_has_a_limit() {
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(parse(0, &deep(MAX_DEPTH), 0).is_ok());
-        assert_eq!(
-            reason(&deep(100_000)).1,
-            "values are nested more than 64 deep here"
-        );
+        assert_eq!(reason(&deep(100_000)).1, "values are nested more than 64 deep here");
     }
 
     proptest! {

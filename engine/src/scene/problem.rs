@@ -106,10 +106,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, message) = (
-            printable(&self.source.name),
-            cut(&printable(&self.message), SHOWN_MESSAGE),
-        );
+        let (name, message) = (printable(&self.source.name), cut(&printable(&self.message), SHOWN_MESSAGE));
         match self.span.map(|span| Place::find(&self.source.text, span)) {
             None => write!(f, "error[{}]: {name}: {message}", self.code)?,
             Some(place) => {
@@ -118,12 +115,7 @@ impl fmt::Display for Problem {
                 let number = line.to_string();
                 let blank = " ".repeat(number.len());
                 writeln!(f, "  {number} | {}", place.shown)?;
-                write!(
-                    f,
-                    "  {blank} | {}{}",
-                    " ".repeat(place.caret_start),
-                    "^".repeat(place.carets)
-                )?;
+                write!(f, "  {blank} | {}{}", " ".repeat(place.caret_start), "^".repeat(place.carets))?;
             }
         }
         if let Some(help) = &self.help {
@@ -152,10 +144,7 @@ impl Place {
         let column = text[line_start..start].chars().count() + 1;
         let whole = text[line_start..line_end].trim_end_matches('\r');
         let whole_len = whole.chars().count();
-        let wanted = text[start..end.min(line_end).max(start)]
-            .trim_end()
-            .chars()
-            .count();
+        let wanted = text[start..end.min(line_end).max(start)].trim_end().chars().count();
 
         // Long lines are cut so that the carets stay in view.
         let skipped = if whole_len > SHOWN_WIDTH && column > SHOWN_WIDTH / 2 {
@@ -173,13 +162,7 @@ impl Place {
             shown.insert(0, '…');
             caret_start += 1;
         }
-        Self {
-            line,
-            column,
-            shown: printable(shown.trim_end()),
-            caret_start,
-            carets: wanted.clamp(1, room),
-        }
+        Self { line, column, shown: printable(shown.trim_end()), caret_start, carets: wanted.clamp(1, room) }
     }
 }
 
@@ -197,9 +180,7 @@ fn printable(text: &str) -> String {
         .map(|c| match c {
             '\t' | '\n' => ' ',
             c if c.is_control() => '\u{fffd}',
-            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                '\u{fffd}'
-            }
+            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
             c => c,
         })
         .collect()
@@ -248,16 +229,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|candidate| {
             let distance = distance(&lower, &candidate.to_lowercase());
             // A name that was cut short or written out is near even if many letters differ.
-            let begins = lower.chars().count() >= 4
-                && (candidate.starts_with(&lower) || lower.starts_with(candidate));
-            (
-                if begins {
-                    distance.min(allowed)
-                } else {
-                    distance
-                },
-                candidate,
-            )
+            let begins = lower.chars().count() >= 4 && (candidate.starts_with(&lower) || lower.starts_with(candidate));
+            (if begins { distance.min(allowed) } else { distance }, candidate)
         })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
@@ -292,11 +265,7 @@ fn distance(left: &str, right: &str) -> usize {
 /// Names in backticks, joined by commas, cut after a few.
 pub(crate) fn list_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
-    let shown: Vec<String> = names
-        .iter()
-        .take(12)
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let shown: Vec<String> = names.iter().take(12).map(|name| format!("`{name}`")).collect();
     match names.len().saturating_sub(12) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
@@ -308,39 +277,20 @@ mod tests {
     use super::*;
 
     fn problem(text: &str, start: usize, end: usize) -> Problem {
-        let source = Arc::new(Source {
-            name: "s.ron".into(),
-            text: text.into(),
-        });
-        let span = Some(Span {
-            source: 0,
-            start,
-            end,
-        });
-        Problem {
-            code: Code::Schema,
-            source,
-            span,
-            message: "wrong".into(),
-            help: None,
-        }
+        let source = Arc::new(Source { name: "s.ron".into(), text: text.into() });
+        let span = Some(Span { source: 0, start, end });
+        Problem { code: Code::Schema, source, span, message: "wrong".into(), help: None }
     }
 
     #[test]
     fn a_column_counts_characters_and_not_bytes() {
         // `é` has two bytes: byte 3 is the third character.
-        assert_eq!(
-            problem("aéx", 3, 4).to_string(),
-            "error[RG0101]: s.ron:1:3: wrong\n  1 | aéx\n    |   ^"
-        );
+        assert_eq!(problem("aéx", 3, 4).to_string(), "error[RG0101]: s.ron:1:3: wrong\n  1 | aéx\n    |   ^");
     }
 
     #[test]
     fn the_end_of_the_text_can_be_shown() {
-        assert_eq!(
-            problem("(\n", 2, 2).to_string(),
-            "error[RG0101]: s.ron:2:1: wrong\n  2 | \n    | ^"
-        );
+        assert_eq!(problem("(\n", 2, 2).to_string(), "error[RG0101]: s.ron:2:1: wrong\n  2 | \n    | ^");
     }
 
     #[test]

@@ -59,17 +59,14 @@ impl fmt::Display for RawRon {
 
 impl Serialize for RawRon {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        ron::value::RawValue::from_ron(&self.0)
-            .map_err(serde::ser::Error::custom)?
-            .serialize(serializer)
+        ron::value::RawValue::from_ron(&self.0).map_err(serde::ser::Error::custom)?.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for RawRon {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<ron::value::RawValue>::deserialize(deserializer)?;
-        let node =
-            parse::parse(0, raw.get_ron(), 0).map_err(|error| de::Error::custom(error.reason))?;
+        let node = parse::parse(0, raw.get_ron(), 0).map_err(|error| de::Error::custom(error.reason))?;
         Ok(Self(node.to_ron()))
     }
 }

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use super::{
-    algorithm_settings::{
-        AdvantageSettings, FilterSettings, KlSettings, PolicySettings, RewardSettings,
-    },
+    algorithm_settings::{AdvantageSettings, FilterSettings, KlSettings, PolicySettings, RewardSettings},
     environment_settings::EnvironmentSettings,
     macros::{choices, settings},
 };

@@ -68,32 +68,21 @@ impl Node {
     /// An empty unnamed struct.
     #[must_use]
     pub fn empty(span: Span) -> Self {
-        Self {
-            span,
-            value: Value::Struct {
-                name: None,
-                fields: Vec::new(),
-            },
-        }
+        Self { span, value: Value::Struct { name: None, fields: Vec::new() } }
     }
 
     /// The value inside any number of `Some(…)`.
     #[must_use]
     pub fn unwrapped(&self) -> &Node {
         match &self.value {
-            Value::Tuple {
-                name: Some(name),
-                items,
-            } if name == "Some" && items.len() == 1 => items[0].unwrapped(),
+            Value::Tuple { name: Some(name), items } if name == "Some" && items.len() == 1 => items[0].unwrapped(),
             _ => self,
         }
     }
 
     /// As [`Node::unwrapped`], to change it.
     pub fn unwrapped_mut(&mut self) -> &mut Node {
-        let is_some = |node: &Node| {
-            matches!(&node.value, Value::Tuple { name: Some(name), items } if name == "Some" && items.len() == 1)
-        };
+        let is_some = |node: &Node| matches!(&node.value, Value::Tuple { name: Some(name), items } if name == "Some" && items.len() == 1);
         if !is_some(self) {
             return self;
         }
@@ -107,10 +96,9 @@ impl Node {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<(Span, &Node)> {
         match &self.unwrapped().value {
-            Value::Struct { fields, .. } => fields
-                .iter()
-                .find(|field| field.key == key)
-                .map(|field| (field.key_span, &field.node)),
+            Value::Struct { fields, .. } => {
+                fields.iter().find(|field| field.key == key).map(|field| (field.key_span, &field.node))
+            }
             Value::Map(entries) => entries
                 .iter()
                 .find(|(found, _)| matches!(&found.value, Value::String(text) if text == key))
@@ -141,11 +129,7 @@ impl Node {
     pub fn path_of(&self, span: Span) -> Option<String> {
         let deeper = |key: &str, node: &Node| {
             let rest = node.path_of(span)?;
-            Some(if rest.is_empty() {
-                key.to_owned()
-            } else {
-                format!("{key}.{rest}")
-            })
+            Some(if rest.is_empty() { key.to_owned() } else { format!("{key}.{rest}") })
         };
         let found = match &self.unwrapped().value {
             Value::Struct { fields, .. } => fields.iter().find_map(|field| {
@@ -163,10 +147,9 @@ impl Node {
                 }
                 deeper(text, node)
             }),
-            Value::List(items) | Value::Tuple { items, .. } => items
-                .iter()
-                .enumerate()
-                .find_map(|(index, item)| deeper(&index.to_string(), item)),
+            Value::List(items) | Value::Tuple { items, .. } => {
+                items.iter().enumerate().find_map(|(index, item)| deeper(&index.to_string(), item))
+            }
             _ => None,
         };
         found.or_else(|| self.span.holds(span).then(String::new))
@@ -222,13 +205,9 @@ impl Node {
     /// Two structs merge if at most one has a name or both have the same; an enum variant thus never mixes with another.
     pub fn merge_below(&mut self, base: Node) {
         match (&mut self.value, base.value) {
-            (
-                Value::Struct { name, fields },
-                Value::Struct {
-                    name: base_name,
-                    fields: base_fields,
-                },
-            ) if name.is_none() || base_name.is_none() || *name == base_name => {
+            (Value::Struct { name, fields }, Value::Struct { name: base_name, fields: base_fields })
+                if name.is_none() || base_name.is_none() || *name == base_name =>
+            {
                 if name.is_none() {
                     *name = base_name;
                 }
@@ -248,9 +227,7 @@ impl Node {
                 }
             }
             // `()` is a struct without fields.
-            (Value::Tuple { name: None, items }, base @ Value::Struct { .. })
-                if items.is_empty() =>
-            {
+            (Value::Tuple { name: None, items }, base @ Value::Struct { .. }) if items.is_empty() => {
                 self.value = base;
             }
             _ => {}
@@ -295,13 +272,7 @@ impl Node {
     }
 }
 
-fn separated<T>(
-    out: &mut String,
-    open: char,
-    close: char,
-    items: &[T],
-    print: impl Fn(&mut String, &T),
-) {
+fn separated<T>(out: &mut String, open: char, close: char, items: &[T], print: impl Fn(&mut String, &T)) {
     out.push(open);
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
