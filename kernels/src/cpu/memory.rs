@@ -105,6 +105,17 @@ impl Shared {
         Self { start: array.as_mut_ptr(), length: array.len() }
     }
 
+    /// Asks for two cache lines in each of `rows` rows from `from` on, as far as they exist.
+    pub(crate) fn prefetch(&self, from: usize, rows: usize, stride: usize) {
+        for row in 0..rows {
+            let at = from + row * stride;
+            if at < self.length {
+                super::tiles::prefetch_line(self.start.wrapping_add(at));
+                super::tiles::prefetch_line(self.start.wrapping_add(at + 16));
+            }
+        }
+    }
+
     /// Where element `from` is.
     ///
     /// # Panics

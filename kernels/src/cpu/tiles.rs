@@ -20,6 +20,28 @@ pub(crate) fn tallest(isa: Isa) -> usize {
     }
 }
 
+/// Asks for `count` numbers from `from` on, as far as they exist.
+#[inline(always)]
+pub(crate) fn prefetch(x: &[f32], from: usize, count: usize) {
+    if from + count <= x.len() {
+        for line in (from..from + count).step_by(16) {
+            prefetch_line(&x[line]);
+        }
+    }
+}
+
+/// Asks for the cache line of a number.
+#[inline(always)]
+pub(crate) fn prefetch_line(x: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is a hint that every x86-64 has; it reads nothing and accepts any address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(x.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = x;
+}
+
 /// Blocks of keys or values of one head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked<'a> {
@@ -32,6 +54,14 @@ pub(crate) struct Blocked<'a> {
 }
 
 impl Blocked<'_> {
+    /// Asks for the block after entry `e` when few rows use it, as then memory is what they wait for.
+    #[inline(always)]
+    fn look_ahead(&self, height: usize, e: usize, length: usize) {
+        if let (true, Some(&next)) = (height <= TALLEST / 2, self.table.get(e + 1)) {
+            prefetch(self.values, next as usize * self.stride, length);
+        }
+    }
+
     /// Panics unless each block holds `length` numbers.
     fn check(&self, length: usize) {
         let fits = |&block: &u32| block as usize * self.stride + length <= self.values.len();
@@ -239,15 +269,15 @@ unsafe fn product<V: Vector, const M: usize, const N: usize>(
     }
 }
 
-/// A tile of `weighted`, from `weights`, `values` and `out` on.
+/// A tile of `weighted`, from `weights`, `column` of the values, and `out` on.
 ///
 /// # Safety
 /// The features of `V` are there, and the arrays hold what the steps touch.
 #[inline(always)]
 unsafe fn weighted_sums<V: Vector, const M: usize, const N: usize>(
     weights: *const f32,
-    values: *const f32,
-    blocks: (usize, &[u32]),
+    values: Blocked<'_>,
+    column: usize,
     count: usize,
     width: usize,
     out: *mut f32,
@@ -255,9 +285,12 @@ unsafe fn weighted_sums<V: Vector, const M: usize, const N: usize>(
     // SAFETY: the caller's promises.
     unsafe {
         let mut sums = Sums::<V, M, N>::zero();
-        for (e, &block) in blocks.1.iter().take(count.div_ceil(KEY_BLOCK)).enumerate() {
+        for (e, &block) in values.table.iter().take(count.div_ceil(KEY_BLOCK)).enumerate() {
+            if column == 0 {
+                values.look_ahead(M, e, width * KEY_BLOCK);
+            }
             let weights = weights.add(e * TALLEST * KEY_BLOCK);
-            let values = values.add(block as usize * blocks.0);
+            let values = values.values.as_ptr().add(block as usize * values.stride + column);
             for j in 0..KEY_BLOCK.min(count - e * KEY_BLOCK) {
                 sums.step(weights.add(j), KEY_BLOCK, values.add(j * width));
             }
@@ -303,6 +336,7 @@ macro_rules! loops {
         pub(super) unsafe fn scores(height: usize, depth: usize, q: &[f32], keys: Blocked<'_>, out: &mut [f32]) {
             for top in (0..height).step_by($tallest) {
                 for (e, &block) in keys.table.iter().enumerate() {
+                    keys.look_ahead(height, e, depth * KEY_BLOCK);
                     // SAFETY: rows `top..` of the tile, and block `e` of keys and scores, lie in their arrays.
                     unsafe {
                         let q = q.as_ptr().add(top);
@@ -332,7 +366,6 @@ macro_rules! loops {
             width: usize,
             out: &mut [f32],
         ) {
-            let blocks = (values.stride, values.table);
             for top in (0..height).step_by($tallest) {
                 let mut column = 0;
                 while column < width {
@@ -340,18 +373,17 @@ macro_rules! loops {
                     // passes `width`.
                     unsafe {
                         let weights = weights.as_ptr().add(top * KEY_BLOCK);
-                        let values = values.values.as_ptr().add(column);
                         let out = out.as_mut_ptr().add(top * width + column);
                         if column + $n * LANES <= width {
                             match height - top {
-                                $($m => weighted_sums::<$vector, $m, $n>(weights, values, blocks, count, width, out),)*
-                                _ => weighted_sums::<$vector, $tallest, $n>(weights, values, blocks, count, width, out),
+                                $($m => weighted_sums::<$vector, $m, $n>(weights, values, column, count, width, out),)*
+                                _ => weighted_sums::<$vector, $tallest, $n>(weights, values, column, count, width, out),
                             }
                             column += $n * LANES;
                         } else {
                             match height - top {
-                                $($m => weighted_sums::<$vector, $m, KEYS>(weights, values, blocks, count, width, out),)*
-                                _ => weighted_sums::<$vector, $tallest, KEYS>(weights, values, blocks, count, width, out),
+                                $($m => weighted_sums::<$vector, $m, KEYS>(weights, values, column, count, width, out),)*
+                                _ => weighted_sums::<$vector, $tallest, KEYS>(weights, values, column, count, width, out),
                             }
                             column += KEY_BLOCK;
                         }
