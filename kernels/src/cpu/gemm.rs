@@ -11,7 +11,7 @@ use super::memory::{Aligned, Scratch, Shared};
 use super::tiles::{self, PANEL, TALLEST};
 
 /// Products below this many multiply-adds stay on the calling thread.
-const SERIAL: usize = 1 << 20;
+const SERIAL: usize = 3 << 19;
 
 /// Operands below this many numbers are packed by the calling thread.
 const PACKED_ALONE: usize = 1 << 15;

@@ -8,6 +8,9 @@ use crate::KEY_BLOCK;
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 32;
 
+/// Numbers in a cache line.
+const LINE: usize = 16;
+
 /// Rows of the tallest tile, and the distance between columns of a packed attention tile.
 pub(crate) const TALLEST: usize = 12;
 
@@ -24,7 +27,7 @@ pub(crate) fn tallest(isa: Isa) -> usize {
 #[inline(always)]
 pub(crate) fn prefetch(x: &[f32], from: usize, count: usize) {
     if from + count <= x.len() {
-        for line in (from..from + count).step_by(16) {
+        for line in (from..from + count).step_by(LINE) {
             prefetch_line(&x[line]);
         }
     }
@@ -54,12 +57,11 @@ pub(crate) struct Blocked<'a> {
 }
 
 impl Blocked<'_> {
-    /// Asks for the block after entry `e` when few rows use it, as then memory is what they wait for.
+    /// Where the block after entry `e` starts, or the block itself where none follows: the address to look ahead to.
     #[inline(always)]
-    fn look_ahead(&self, height: usize, e: usize, length: usize) {
-        if let (true, Some(&next)) = (height <= TALLEST / 2, self.table.get(e + 1)) {
-            prefetch(self.values, next as usize * self.stride, length);
-        }
+    fn next(&self, e: usize) -> *const f32 {
+        let block = self.table[(e + 1).min(self.table.len() - 1)];
+        self.values.as_ptr().wrapping_add(block as usize * self.stride)
     }
 
     /// Panics unless each block holds `length` numbers.
@@ -269,6 +271,29 @@ unsafe fn product<V: Vector, const M: usize, const N: usize>(
     }
 }
 
+/// A tile of `scores`: products with the keys of one block, while the next one is asked for.
+///
+/// # Safety
+/// The features of `V` are there, and the arrays hold what the steps touch.
+#[inline(always)]
+unsafe fn key_products<V: Vector, const M: usize, const N: usize>(
+    depth: usize,
+    q: *const f32,
+    keys: *const f32,
+    next: *const f32,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let mut sums = Sums::<V, M, N>::zero();
+        for d in 0..depth {
+            prefetch_line(next.wrapping_add(d * KEY_BLOCK));
+            sums.step(q.add(d * TALLEST), 1, keys.add(d * KEY_BLOCK));
+        }
+        sums.store(out, KEY_BLOCK);
+    }
+}
+
 /// A tile of `weighted`, from `weights`, `column` of the values, and `out` on.
 ///
 /// # Safety
@@ -286,12 +311,13 @@ unsafe fn weighted_sums<V: Vector, const M: usize, const N: usize>(
     unsafe {
         let mut sums = Sums::<V, M, N>::zero();
         for (e, &block) in values.table.iter().take(count.div_ceil(KEY_BLOCK)).enumerate() {
-            if column == 0 {
-                values.look_ahead(M, e, width * KEY_BLOCK);
-            }
+            let next = values.next(e).wrapping_add(column);
             let weights = weights.add(e * TALLEST * KEY_BLOCK);
             let values = values.values.as_ptr().add(block as usize * values.stride + column);
             for j in 0..KEY_BLOCK.min(count - e * KEY_BLOCK) {
+                for line in (0..N * V::LANES).step_by(LINE) {
+                    prefetch_line(next.wrapping_add(j * width + line));
+                }
                 sums.step(weights.add(j), KEY_BLOCK, values.add(j * width));
             }
         }
@@ -336,19 +362,15 @@ macro_rules! loops {
         pub(super) unsafe fn scores(height: usize, depth: usize, q: &[f32], keys: Blocked<'_>, out: &mut [f32]) {
             for top in (0..height).step_by($tallest) {
                 for (e, &block) in keys.table.iter().enumerate() {
-                    keys.look_ahead(height, e, depth * KEY_BLOCK);
+                    let next = keys.next(e);
                     // SAFETY: rows `top..` of the tile, and block `e` of keys and scores, lie in their arrays.
                     unsafe {
                         let q = q.as_ptr().add(top);
                         let keys = keys.values.as_ptr().add(block as usize * keys.stride);
                         let out = out.as_mut_ptr().add((e * TALLEST + top) * KEY_BLOCK);
                         match height - top {
-                            $($m => product::<$vector, $m, KEYS>(
-                                depth, q, TALLEST, keys, KEY_BLOCK, out, KEY_BLOCK, false,
-                            ),)*
-                            _ => product::<$vector, $tallest, KEYS>(
-                                depth, q, TALLEST, keys, KEY_BLOCK, out, KEY_BLOCK, false,
-                            ),
+                            $($m => key_products::<$vector, $m, KEYS>(depth, q, keys, next, out),)*
+                            _ => key_products::<$vector, $tallest, KEYS>(depth, q, keys, next, out),
                         }
                     }
                 }
@@ -421,7 +443,7 @@ macro_rules! loops {
 }
 
 mod portable {
-    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, product, weighted_sums};
+    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, key_products, product, weighted_sums};
 
     #[derive(Clone, Copy)]
     struct Array([f32; 8]);
@@ -463,7 +485,7 @@ mod portable {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, product, weighted_sums};
+    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, key_products, product, weighted_sums};
 
     impl Vector for __m256 {
         const LANES: usize = 8;
@@ -501,7 +523,7 @@ mod avx2 {
 mod avx512 {
     use std::arch::x86_64::*;
 
-    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, product, weighted_sums};
+    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, key_products, product, weighted_sums};
 
     impl Vector for __m512 {
         const LANES: usize = 16;
