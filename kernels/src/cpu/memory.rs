@@ -153,3 +153,22 @@ impl Shared {
         part[0] = value;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_is_aligned_and_used_again() {
+        let scratch = Scratch::default();
+        let first = scratch.take(1000).as_ptr();
+        assert_eq!(first.align_offset(64), 0);
+        let (small, other) = (scratch.take(10), scratch.take(20));
+        assert_eq!((small.as_ptr(), small.len(), other.len()), (first, 10, 20));
+        drop((small, other));
+        // The smallest that is large enough.
+        assert_ne!(scratch.take(20).as_ptr(), first);
+        assert_eq!(scratch.take(500).as_ptr(), first);
+        assert_eq!(scratch.take(0).len(), 0);
+    }
+}
