@@ -66,10 +66,13 @@ pub struct AdamW {
 
 /// The operations of a transformer on one kind of device.
 ///
-/// Arrays are flat and row-major; `rows` counts packed tokens. Accumulation is in f32 unless said otherwise.
+/// Arrays are flat and row-major; `rows` counts packed tokens. Activations may be longer than the shapes demand: what lies
+/// behind is left alone. Parameters, their gradients and optimiser states have the exact length. Accumulation is in f32 unless
+/// said otherwise.
 ///
 /// # Errors
-/// Every operation checks the lengths of its arguments before it does anything.
+/// Every operation checks the lengths, indices and spans of its arguments before it does anything. [`Backend::head`] and
+/// [`Backend::sample`] name the first row whose logits have no softmax ([`KernelError::NotFinite`]).
 ///
 /// # Determinism
 /// The result of a row depends on that row and, in attention, on the keys it sees: never on the number of rows, on the
@@ -136,7 +139,8 @@ pub trait Backend: Send + Sync + 'static {
         dx: &mut Self::Buffer,
         accumulate: bool,
     ) -> Result<(), KernelError>;
-    /// `dw[o, i] += Σ_r dy[r, o] · x[r, i]` and `db[o] += Σ_r dy[r, o]`, in ascending `r`.
+    /// `dw[o, i] += Σ_r dy[r, o] · x[r, i]` and `db[o] += Σ_r dy[r, o]`: chains in ascending `r` that start at the old values,
+    /// so micro-batches that follow each other give the bits of one batch.
     #[expect(clippy::too_many_arguments, reason = "two inputs, two outputs and their shape")]
     fn linear_weight_gradient(
         &self,
@@ -295,7 +299,8 @@ pub trait Backend: Send + Sync + 'static {
         d_weights: &mut Self::Buffer,
     ) -> Result<(), KernelError>;
     /// Draws a token per row from logits `[rows, outputs]` (as made by [`Backend::linear`]); ids at or above `vocabulary` and
-    /// those in `banned` are never chosen (but keep their place in the softmax). Reports the log-probability and entropy of the
+    /// those in `banned` are never chosen (but keep their place in the softmax); they leave before `top_k` counts and `top_p`
+    /// renormalises. Then `top_k`, `top_p` and `min_p` act in this order. Reports the log-probability and entropy of the
     /// untruncated distribution at the row's temperature: the very bits that [`Backend::head`] gives for the same hidden state.
     #[expect(clippy::too_many_arguments, reason = "inputs, outputs and their shape")]
     fn sample(

@@ -13,3 +13,8 @@ pub mod maths;
 pub use backend::{AdamW, AttentionShape, Backend, Choice, HeadShape};
 pub use error::KernelError;
 pub use layout::{KEY_BLOCK, Layout, Span};
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -195,12 +195,18 @@ impl Tile {
         self.span.first_position as usize + (self.first + m) / self.group + 1
     }
 
-    /// Copies pairs to rows of `width` and, transposed, to `[head_dim][TALLEST]`.
-    fn gather(&self, x: &[f32], head_dim: usize, width: usize, rows: &mut [f32], packed: &mut [f32]) {
+    /// Copies pairs to rows of `width`.
+    fn gather_rows(&self, x: &[f32], head_dim: usize, width: usize, rows: &mut [f32]) {
         for (m, row) in rows.chunks_exact_mut(width).take(self.pairs).enumerate() {
-            let x = &x[self.pair(m) * head_dim..][..head_dim];
-            row[..head_dim].copy_from_slice(x);
+            row[..head_dim].copy_from_slice(&x[self.pair(m) * head_dim..][..head_dim]);
             row[head_dim..].fill(0.0);
+        }
+    }
+
+    /// Copies pairs, transposed, to `[head_dim][TALLEST]`.
+    fn gather(&self, x: &[f32], head_dim: usize, packed: &mut [f32]) {
+        for m in 0..self.pairs {
+            let x = &x[self.pair(m) * head_dim..][..head_dim];
             for (packed, &x) in packed.chunks_exact_mut(TALLEST).zip(x) {
                 packed[m] = x;
             }
@@ -208,7 +214,7 @@ impl Tile {
     }
 }
 
-/// All tiles of a layout, and the number of multiply-adds of one product over them.
+/// All tiles of a layout, by span, key head and first pair, and the number of multiply-adds of one product over them.
 fn tiles(layout: &Layout, shape: AttentionShape) -> (Vec<Tile>, usize) {
     let AttentionShape { heads, kv_heads, head_dim, .. } = shape;
     let group = heads / kv_heads;
@@ -275,7 +281,7 @@ pub(crate) fn attention(
         let mut buffer = scratch.take(TALLEST * (2 * width + table.len() * KEY_BLOCK));
         let (packed, rest) = buffer.split_at_mut(TALLEST * width);
         let (rows, scores) = rest.split_at_mut(TALLEST * width);
-        tile.gather(q, head_dim, width, rows, packed);
+        tile.gather(q, head_dim, packed);
         tiles::scores(isa, tile.pairs, head_dim, packed, blocks.keys(tile.head, table), scores);
         let mut inverses = [0.0; TALLEST];
         for (m, inverse) in inverses.iter_mut().enumerate().take(tile.pairs) {
@@ -323,18 +329,32 @@ fn owners(operation: &'static str, layout: &Layout) -> Result<Vec<u32>, KernelEr
     Ok(owners)
 }
 
+/// A span that sees a block.
+#[derive(Clone, Copy, Debug)]
+struct Visit {
+    /// New number of the block.
+    number: u32,
+    span: Span,
+    /// Position of the block's first slot.
+    start: usize,
+    /// Number of the span's first tile.
+    tile: usize,
+}
+
 /// The blocks that a layout uses, renumbered from 0 on, and who sees them.
 struct Uses {
     /// Block numbers.
     blocks: Vec<u32>,
     /// The block table with new numbers.
     table: Vec<u32>,
-    /// `(new number, span, position of the block's first slot)`, by number, then in the order of spans.
-    visits: Vec<(u32, Span, usize)>,
+    /// By number, then in the order of spans.
+    visits: Vec<Visit>,
 }
 
 impl Uses {
-    fn new(layout: &Layout) -> Self {
+    fn new(layout: &Layout, shape: AttentionShape) -> Self {
+        let group = shape.heads / shape.kv_heads;
+        let mut tile = 0;
         let mut numbers = vec![u32::MAX; layout.block_bound()];
         let mut uses = Self { blocks: Vec::new(), table: vec![0; layout.table.len()], visits: Vec::new() };
         for &span in layout.spans.iter().filter(|span| span.rows > 0) {
@@ -347,10 +367,11 @@ impl Uses {
                     uses.blocks.push(block);
                 }
                 uses.table[first + e] = *number;
-                uses.visits.push((*number, span, e * KEY_BLOCK));
+                uses.visits.push(Visit { number: *number, span, start: e * KEY_BLOCK, tile });
             }
+            tile += shape.kv_heads * (span.rows as usize * group).div_ceil(TALLEST);
         }
-        uses.visits.sort_by_key(|&(number, ..)| number);
+        uses.visits.sort_by_key(|visit| visit.number);
         uses
     }
 }
@@ -377,7 +398,7 @@ pub(crate) fn attention_gradient(
     let AttentionShape { heads, kv_heads, head_dim, scale } = shape;
     let (width, length) = (blocks.width(), blocks.head_length());
     let owners = owners("attention_gradient", layout)?;
-    let uses = Uses::new(layout);
+    let uses = Uses::new(layout, shape);
     let (tiles, work) = tiles(layout, shape);
 
     // Keys by row and values by column, so that every product below has its reduction outermost.
@@ -397,81 +418,96 @@ pub(crate) fn attention_gradient(
     key_rows.par_chunks_mut(length).zip(value_columns.par_chunks_mut(length)).enumerate().for_each(turn);
     let (key_rows, value_columns) = (&*key_rows, &*value_columns);
 
-    let mut products = scratch.take(layout.rows() * heads);
+    // What the second pass needs of the first one, by tile: `q` and `d_out` packed, and `d_out · out`.
+    let packed_length = TALLEST * head_dim;
+    let mut packed_q = scratch.take(tiles.len() * packed_length);
+    let mut packed_d = scratch.take(tiles.len() * packed_length);
+    let mut products = scratch.take(tiles.len() * TALLEST);
+    let (shared_q, shared_d) = (Shared::new(&mut packed_q), Shared::new(&mut packed_d));
     let (dq, shared_products) = (Shared::new(dq), Shared::new(&mut products));
-    for_each(work, &tiles, |tile| {
+    let numbered: Vec<usize> = (0..tiles.len()).collect();
+    for_each(work, &numbered, |&number| {
+        let tile = &tiles[number];
         let entries = tile.span.first_entry as usize..;
         let count = tile.count(tile.pairs - 1).div_ceil(KEY_BLOCK);
         let table = &layout.table[entries.clone()][..count];
         let local = &uses.table[entries][..count];
-        let mut buffer = scratch.take(TALLEST * (3 * width + 2 * count * KEY_BLOCK));
-        let (packed, rest) = buffer.split_at_mut(TALLEST * width);
-        let (packed_out, rest) = rest.split_at_mut(TALLEST * width);
+        // SAFETY: a tile is worked on by one thread.
+        let (packed, packed_d, products) = unsafe {
+            (
+                shared_q.slice(number * packed_length, packed_length),
+                shared_d.slice(number * packed_length, packed_length),
+                shared_products.slice(number * TALLEST, TALLEST),
+            )
+        };
+        let mut buffer = scratch.take(TALLEST * (2 * width + 2 * count * KEY_BLOCK));
+        let (packed_out, rest) = buffer.split_at_mut(TALLEST * width);
         let (rows, rest) = rest.split_at_mut(TALLEST * width);
         let (scores, d_weights) = rest.split_at_mut(TALLEST * count * KEY_BLOCK);
-        tile.gather(q, head_dim, width, rows, packed);
+        tile.gather(q, head_dim, packed);
         tiles::scores(isa, tile.pairs, head_dim, packed, blocks.keys(tile.head, table), scores);
-        tile.gather(d_out, head_dim, width, rows, packed);
+        tile.gather(d_out, head_dim, packed_d);
         let columns = blocked(value_columns, kv_heads, length, tile.head, local);
-        tiles::scores(isa, tile.pairs, head_dim, packed, columns, d_weights);
-        tile.gather(out, head_dim, width, rows, packed_out);
-        let of_tile = products_of(isa, &packed[..head_dim * TALLEST], &packed_out[..head_dim * TALLEST]);
-        for (m, &product) in of_tile.iter().enumerate().take(tile.pairs) {
-            let pair = tile.pair(m);
-            // SAFETY: a pair belongs to one tile, and a tile is worked on by one thread.
-            unsafe { shared_products.put(pair, product) };
-            score_gradients(isa, scores, d_weights, m, tile.count(m), scale, log_sum[pair], product);
+        tiles::scores(isa, tile.pairs, head_dim, packed_d, columns, d_weights);
+        tile.gather(out, head_dim, packed_out);
+        products.copy_from_slice(&products_of(isa, packed_d, &packed_out[..packed_length]));
+        for (m, &product) in products.iter().enumerate().take(tile.pairs) {
+            score_gradients(isa, scores, d_weights, m, tile.count(m), scale, log_sum[tile.pair(m)], product);
         }
         weigh(isa, tile, scores, blocked(key_rows, kv_heads, length, tile.head, local), width, rows);
         for (m, row) in rows.chunks_exact(width).take(tile.pairs).enumerate() {
-            // SAFETY: as above.
+            // SAFETY: a pair belongs to one tile, and a tile is worked on by one thread.
             unsafe { dq.slice(tile.pair(m) * head_dim, head_dim) }.copy_from_slice(&row[..head_dim]);
         }
     });
 
-    let products = &*products;
+    let (packed_q, packed_d, products) = (&*packed_q, &*packed_d, &*products);
     let (dk, dv) = (Shared::new(dk), Shared::new(dv));
     let heads_of_blocks: Vec<(u32, usize)> =
         (0..uses.blocks.len() as u32).flat_map(|number| (0..kv_heads).map(move |head| (number, head))).collect();
     for_each(work, &heads_of_blocks, |&(number, head)| {
         let block = uses.blocks[number as usize];
-        let mut buffer = scratch.take(2 * length + TALLEST * width + GATHERED * (2 * width + 2 * KEY_BLOCK));
+        let mut buffer = scratch.take(2 * length + GATHERED * (2 * width + 2 * KEY_BLOCK));
         let (d_keys, rest) = buffer.split_at_mut(length);
         let (d_values, rest) = rest.split_at_mut(length);
-        let (packed, rest) = rest.split_at_mut(TALLEST * width);
         let (q_rows, rest) = rest.split_at_mut(GATHERED * width);
         let (d_rows, rest) = rest.split_at_mut(GATHERED * width);
         let (scores, d_weights) = rest.split_at_mut(GATHERED * KEY_BLOCK);
         d_keys.fill(0.0);
         d_values.fill(0.0);
-        let from = uses.visits.partition_point(|visit| visit.0 < number);
-        let to = uses.visits.partition_point(|visit| visit.0 <= number);
-        for &(_, span, start) in &uses.visits[from..to] {
+        let keys = blocks.keys(head, std::slice::from_ref(&block));
+        let columns = blocked(value_columns, kv_heads, length, head, std::slice::from_ref(&number));
+        let from = uses.visits.partition_point(|visit| visit.number < number);
+        let to = uses.visits.partition_point(|visit| visit.number <= number);
+        for &Visit { span, start, tile, .. } in &uses.visits[from..to] {
             let group = heads / kv_heads;
             let end = span.rows as usize * group;
-            let begin = start.saturating_sub(span.first_position as usize) * group;
+            // Earlier rows do not see the block.
+            let begin = start.saturating_sub(span.first_position as usize) * group / TALLEST * TALLEST;
+            let first_tile = tile + head * end.div_ceil(TALLEST);
             for first in (begin..end).step_by(GATHERED) {
                 let pairs = GATHERED.min(end - first);
                 let whole = Tile { span, head, first, pairs, group, heads };
+                whole.gather_rows(q, head_dim, width, q_rows);
+                whole.gather_rows(d_out, head_dim, width, d_rows);
                 for top in (0..pairs).step_by(TALLEST) {
                     let tile = Tile { first: first + top, pairs: TALLEST.min(pairs - top), ..whole };
+                    let number = first_tile + tile.first / TALLEST;
                     let scores = &mut scores[top * KEY_BLOCK..][..TALLEST * KEY_BLOCK];
                     let d_weights = &mut d_weights[top * KEY_BLOCK..][..TALLEST * KEY_BLOCK];
-                    tile.gather(q, head_dim, width, &mut q_rows[top * width..], packed);
-                    let keys = blocks.keys(head, std::slice::from_ref(&block));
-                    tiles::scores(isa, tile.pairs, head_dim, packed, keys, scores);
-                    tile.gather(d_out, head_dim, width, &mut d_rows[top * width..], packed);
-                    let columns = blocked(value_columns, kv_heads, length, head, std::slice::from_ref(&number));
-                    tiles::scores(isa, tile.pairs, head_dim, packed, columns, d_weights);
+                    let packed = number * packed_length..(number + 1) * packed_length;
+                    tiles::scores(isa, tile.pairs, head_dim, &packed_q[packed.clone()], keys, scores);
+                    tiles::scores(isa, tile.pairs, head_dim, &packed_d[packed], columns, d_weights);
                     for m in 0..tile.pairs {
-                        let (pair, seen) = (tile.pair(m), KEY_BLOCK.min(tile.count(m) - start));
-                        score_gradients(isa, scores, d_weights, m, seen, scale, log_sum[pair], products[pair]);
+                        let seen = KEY_BLOCK.min(tile.count(m).saturating_sub(start));
+                        let (log_sum, product) = (log_sum[tile.pair(m)], products[number * TALLEST + m]);
+                        score_gradients(isa, scores, d_weights, m, seen, scale, log_sum, product);
                     }
                 }
                 // The first pairs may not see the whole block; the others do.
                 let partial = (0..pairs).take_while(|&m| whole.count(m) < start + KEY_BLOCK).count();
                 for m in 0..partial {
-                    for j in 0..whole.count(m) - start {
+                    for j in 0..whole.count(m).saturating_sub(start) {
                         let (weight, d_score) = (d_weights[m * KEY_BLOCK + j], scores[m * KEY_BLOCK + j]);
                         add_weighted(isa, weight, &d_rows[m * width..][..width], &mut d_values[j * width..][..width]);
                         add_weighted(isa, d_score, &q_rows[m * width..][..width], &mut d_keys[j * width..][..width]);

@@ -11,7 +11,7 @@ use super::memory::{Aligned, Scratch, Shared};
 use super::tiles::{self, PANEL, TALLEST};
 
 /// Products below this many multiply-adds stay on the calling thread.
-const SERIAL: usize = 1 << 20;
+const SERIAL: usize = 3 << 19;
 
 /// Operands below this many numbers are packed by the calling thread.
 const PACKED_ALONE: usize = 1 << 15;
@@ -49,7 +49,7 @@ impl Matrix {
         let panels = self.panels.as_mut_slice().par_chunks_mut(inputs * PANEL);
         panels.zip(weights.par_chunks(inputs * PANEL)).for_each(|(panel, rows)| {
             if rows.len() == inputs * PANEL {
-                return transpose::<PANEL>(rows, inputs, panel);
+                return transpose(rows, inputs, panel);
             }
             for (o, row) in rows.chunks_exact(inputs).enumerate() {
                 for (line, &w) in panel.chunks_exact_mut(PANEL).zip(row) {
@@ -98,12 +98,30 @@ pub(crate) fn tile_height(isa: Isa, rows: usize) -> usize {
     rows.div_ceil(rows.div_ceil(tallest).max(1)).max(1)
 }
 
-/// Turns `[M, depth]` into `[depth][M]`.
-fn transpose<const M: usize>(x: &[f32], depth: usize, packed: &mut [f32]) {
-    let rows: [&[f32]; M] = std::array::from_fn(|m| &x[m * depth..][..depth]);
-    for (k, line) in packed.as_chunks_mut::<M>().0.iter_mut().enumerate().take(depth) {
-        for (value, row) in line.iter_mut().zip(&rows) {
-            *value = row[k];
+/// Turns `[rows, depth]` into `[depth][rows]`, in squares of 4.
+fn transpose(x: &[f32], depth: usize, packed: &mut [f32]) {
+    let rows = x.len() / depth;
+    let (high, deep) = (rows / 4 * 4, depth / 4 * 4);
+    for (k, lines) in (0..deep).step_by(4).zip(packed.chunks_exact_mut(4 * rows)) {
+        for m in (0..high).step_by(4) {
+            let square: [[f32; 4]; 4] = std::array::from_fn(|i| {
+                let row = &x[(m + i) * depth + k..];
+                [row[0], row[1], row[2], row[3]]
+            });
+            for i in 0..4 {
+                let column = [square[0][i], square[1][i], square[2][i], square[3][i]];
+                lines[i * rows + m..][..4].copy_from_slice(&column);
+            }
+        }
+        for m in high..rows {
+            for i in 0..4 {
+                lines[i * rows + m] = x[m * depth + k + i];
+            }
+        }
+    }
+    for k in deep..depth {
+        for m in 0..rows {
+            packed[k * rows + m] = x[m * depth + k];
         }
     }
 }
@@ -113,20 +131,7 @@ pub(crate) fn pack_rows(x: &[f32], rows: usize, depth: usize, height: usize, pac
     if depth == 0 {
         return;
     }
-    let pack = |(tile, x): (&mut [f32], &[f32])| {
-        let rows = x.len() / depth;
-        match rows {
-            12 => return transpose::<12>(x, depth, tile),
-            8 => return transpose::<8>(x, depth, tile),
-            6 => return transpose::<6>(x, depth, tile),
-            _ => {}
-        }
-        for (m, row) in x.chunks_exact(depth).enumerate() {
-            for (line, &value) in tile.chunks_exact_mut(rows).zip(row) {
-                line[m] = value;
-            }
-        }
-    };
+    let pack = |(tile, x): (&mut [f32], &[f32])| transpose(x, depth, tile);
     let (packed, x) = (&mut packed[..rows * depth], &x[..rows * depth]);
     if rows * depth < PACKED_ALONE {
         packed.chunks_mut(height * depth).zip(x.chunks(height * depth)).for_each(pack);
@@ -137,7 +142,10 @@ pub(crate) fn pack_rows(x: &[f32], rows: usize, depth: usize, height: usize, pac
 
 /// Copies `depth` lines of `N` numbers that lie `stride` apart.
 fn copy_lines<const N: usize>(x: &[f32], stride: usize, packed: &mut [f32], depth: usize) {
+    // Lines lie on different pages, where the hardware does not look ahead.
+    const AHEAD: usize = 16;
     for (k, line) in packed.as_chunks_mut::<N>().0.iter_mut().enumerate().take(depth) {
+        tiles::prefetch(x, (k + AHEAD) * stride, N);
         if let Some(from) = x[k * stride..].first_chunk::<N>() {
             *line = *from;
         }
@@ -152,11 +160,15 @@ pub(crate) fn pack_columns(x: &[f32], rows: usize, depth: usize, height: usize, 
     let pack = |(tile, packed): (usize, &mut [f32])| {
         let first = tile * height;
         let count = packed.len() / depth;
-        match count {
-            12 => return copy_lines::<12>(&x[first..], rows, packed, depth),
-            6 => return copy_lines::<6>(&x[first..], rows, packed, depth),
-            _ => {}
+        macro_rules! copy {
+            ($($n:literal)*) => {
+                match count {
+                    $($n => return copy_lines::<$n>(&x[first..], rows, packed, depth),)*
+                    _ => {}
+                }
+            };
         }
+        copy!(4 5 6 7 8 9 10 11 12);
         for (k, line) in packed.chunks_exact_mut(count).enumerate() {
             line.copy_from_slice(&x[k * rows + first..][..count]);
         }
@@ -215,6 +227,9 @@ pub(crate) fn multiply(
             let height = left.height.min(left.rows - top);
             let a = &left.values[top * depth..][..height * depth];
             let direct = width == PANEL && bias.is_none() && !add;
+            if resume {
+                values.prefetch((top + height) * stride + first, left.height, stride);
+            }
             // SAFETY: tasks own distinct (panel, group) pairs, hence distinct rows or columns of `values`; each row's part is
             // taken once at a time.
             let row = |m: usize| unsafe { values.slice((top + m) * stride + first, width) };

@@ -105,6 +105,17 @@ impl Shared {
         Self { start: array.as_mut_ptr(), length: array.len() }
     }
 
+    /// Asks for two cache lines in each of `rows` rows from `from` on, as far as they exist.
+    pub(crate) fn prefetch(&self, from: usize, rows: usize, stride: usize) {
+        for row in 0..rows {
+            let at = from + row * stride;
+            if at < self.length {
+                super::tiles::prefetch_line(self.start.wrapping_add(at));
+                super::tiles::prefetch_line(self.start.wrapping_add(at + 16));
+            }
+        }
+    }
+
     /// Where element `from` is.
     ///
     /// # Panics
@@ -140,5 +151,24 @@ impl Shared {
         // SAFETY: the caller's promise.
         let part = unsafe { self.slice(index, 1) };
         part[0] = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_is_aligned_and_used_again() {
+        let scratch = Scratch::default();
+        let first = scratch.take(1000).as_ptr();
+        assert_eq!(first.align_offset(64), 0);
+        let (small, other) = (scratch.take(10), scratch.take(20));
+        assert_eq!((small.as_ptr(), small.len(), other.len()), (first, 10, 20));
+        drop((small, other));
+        // The smallest that is large enough.
+        assert_ne!(scratch.take(20).as_ptr(), first);
+        assert_eq!(scratch.take(500).as_ptr(), first);
+        assert_eq!(scratch.take(0).len(), 0);
     }
 }

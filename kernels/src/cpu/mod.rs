@@ -1,7 +1,7 @@
 //! Operations on the CPU.
 //!
-//! Arrays may be longer than the shapes demand; what lies behind is left alone. Parameters and their gradients have the exact
-//! length.
+//! `gemm` and `tiles` multiply, `attention`, `head` and `sample` are built on them, `rows` and `optimiser` hold the rest. `isa`
+//! compiles each inner loop for several instruction sets; `memory` lends scratch that is used again.
 
 mod attention;
 mod check;
@@ -29,6 +29,9 @@ use memory::Scratch;
 use rows::PIECE;
 
 /// The CPU executor: f32, on all threads of the current rayon pool.
+///
+/// Call operations from a thread of that pool, for example inside [`rayon::scope`]: a caller from outside falls asleep and is
+/// woken again in every operation, which costs tens of microseconds each time.
 #[derive(Debug)]
 pub struct Cpu {
     isa: Isa,
@@ -71,13 +74,18 @@ fn for_pieces(y: &mut [f32], f: impl Fn(usize, &mut [f32]) + Send + Sync) {
 
 fn blocks_match(operation: &'static str, blocks: &Blocks, shape: AttentionShape) -> Result<(), KernelError> {
     check::shape(operation, shape)?;
-    exactly(operation, "blocks", blocks.kv_heads * blocks.head_dim, product(&[shape.kv_heads, shape.head_dim]))
+    if (blocks.kv_heads, blocks.head_dim) == (shape.kv_heads, shape.head_dim) {
+        return Ok(());
+    }
+    let value = product(&[shape.kv_heads, shape.head_dim]) as f64;
+    let expected = "the width of the keys that the blocks were made for";
+    Err(KernelError::Value { operation, argument: "shape", value, expected })
 }
 
 fn head_matches(operation: &'static str, matrix: &Matrix, shape: HeadShape) -> Result<(), KernelError> {
     check::temperature(operation, shape.temperature)?;
-    exactly(operation, "matrix", matrix.outputs, shape.outputs)?;
-    exactly(operation, "matrix", matrix.inputs, shape.width)?;
+    exactly(operation, "rows of the matrix", matrix.outputs, shape.outputs)?;
+    exactly(operation, "columns of the matrix", matrix.inputs, shape.width)?;
     if shape.vocabulary == 0 || shape.vocabulary > shape.outputs {
         let (index, bound) = (shape.vocabulary, shape.outputs + 1);
         return Err(KernelError::Index { operation, argument: "vocabulary", index, bound });
@@ -202,7 +210,6 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    /// The chain of `dw` starts at its old value, so cutting rows into micro-batches does not change a bit.
     fn linear_weight_gradient(
         &self,
         x: &Vec<f32>,

@@ -8,6 +8,9 @@ use crate::KEY_BLOCK;
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 32;
 
+/// Numbers in a cache line.
+const LINE: usize = 16;
+
 /// Rows of the tallest tile, and the distance between columns of a packed attention tile.
 pub(crate) const TALLEST: usize = 12;
 
@@ -18,6 +21,28 @@ pub(crate) fn tallest(isa: Isa) -> usize {
         Kind::Avx512 => TALLEST,
         _ => TALLEST / 2,
     }
+}
+
+/// Asks for `count` numbers from `from` on, as far as they exist.
+#[inline(always)]
+pub(crate) fn prefetch(x: &[f32], from: usize, count: usize) {
+    if from + count <= x.len() {
+        for line in (from..from + count).step_by(LINE) {
+            prefetch_line(&x[line]);
+        }
+    }
+}
+
+/// Asks for the cache line of a number.
+#[inline(always)]
+pub(crate) fn prefetch_line(x: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is a hint that every x86-64 has; it reads nothing and accepts any address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(x.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = x;
 }
 
 /// Blocks of keys or values of one head.
@@ -32,6 +57,13 @@ pub(crate) struct Blocked<'a> {
 }
 
 impl Blocked<'_> {
+    /// Where the block after entry `e` starts, or the block itself where none follows: the address to look ahead to.
+    #[inline(always)]
+    fn next(&self, e: usize) -> *const f32 {
+        let block = self.table[(e + 1).min(self.table.len() - 1)];
+        self.values.as_ptr().wrapping_add(block as usize * self.stride)
+    }
+
     /// Panics unless each block holds `length` numbers.
     fn check(&self, length: usize) {
         let fits = |&block: &u32| block as usize * self.stride + length <= self.values.len();
@@ -239,15 +271,38 @@ unsafe fn product<V: Vector, const M: usize, const N: usize>(
     }
 }
 
-/// A tile of `weighted`, from `weights`, `values` and `out` on.
+/// A tile of `scores`: products with the keys of one block, while the next one is asked for.
+///
+/// # Safety
+/// The features of `V` are there, and the arrays hold what the steps touch.
+#[inline(always)]
+unsafe fn key_products<V: Vector, const M: usize, const N: usize>(
+    depth: usize,
+    q: *const f32,
+    keys: *const f32,
+    next: *const f32,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let mut sums = Sums::<V, M, N>::zero();
+        for d in 0..depth {
+            prefetch_line(next.wrapping_add(d * KEY_BLOCK));
+            sums.step(q.add(d * TALLEST), 1, keys.add(d * KEY_BLOCK));
+        }
+        sums.store(out, KEY_BLOCK);
+    }
+}
+
+/// A tile of `weighted`, from `weights`, `column` of the values, and `out` on.
 ///
 /// # Safety
 /// The features of `V` are there, and the arrays hold what the steps touch.
 #[inline(always)]
 unsafe fn weighted_sums<V: Vector, const M: usize, const N: usize>(
     weights: *const f32,
-    values: *const f32,
-    blocks: (usize, &[u32]),
+    values: Blocked<'_>,
+    column: usize,
     count: usize,
     width: usize,
     out: *mut f32,
@@ -255,10 +310,14 @@ unsafe fn weighted_sums<V: Vector, const M: usize, const N: usize>(
     // SAFETY: the caller's promises.
     unsafe {
         let mut sums = Sums::<V, M, N>::zero();
-        for (e, &block) in blocks.1.iter().take(count.div_ceil(KEY_BLOCK)).enumerate() {
+        for (e, &block) in values.table.iter().take(count.div_ceil(KEY_BLOCK)).enumerate() {
+            let next = values.next(e).wrapping_add(column);
             let weights = weights.add(e * TALLEST * KEY_BLOCK);
-            let values = values.add(block as usize * blocks.0);
+            let values = values.values.as_ptr().add(block as usize * values.stride + column);
             for j in 0..KEY_BLOCK.min(count - e * KEY_BLOCK) {
+                for line in (0..N * V::LANES).step_by(LINE) {
+                    prefetch_line(next.wrapping_add(j * width + line));
+                }
                 sums.step(weights.add(j), KEY_BLOCK, values.add(j * width));
             }
         }
@@ -303,18 +362,15 @@ macro_rules! loops {
         pub(super) unsafe fn scores(height: usize, depth: usize, q: &[f32], keys: Blocked<'_>, out: &mut [f32]) {
             for top in (0..height).step_by($tallest) {
                 for (e, &block) in keys.table.iter().enumerate() {
+                    let next = keys.next(e);
                     // SAFETY: rows `top..` of the tile, and block `e` of keys and scores, lie in their arrays.
                     unsafe {
                         let q = q.as_ptr().add(top);
                         let keys = keys.values.as_ptr().add(block as usize * keys.stride);
                         let out = out.as_mut_ptr().add((e * TALLEST + top) * KEY_BLOCK);
                         match height - top {
-                            $($m => product::<$vector, $m, KEYS>(
-                                depth, q, TALLEST, keys, KEY_BLOCK, out, KEY_BLOCK, false,
-                            ),)*
-                            _ => product::<$vector, $tallest, KEYS>(
-                                depth, q, TALLEST, keys, KEY_BLOCK, out, KEY_BLOCK, false,
-                            ),
+                            $($m => key_products::<$vector, $m, KEYS>(depth, q, keys, next, out),)*
+                            _ => key_products::<$vector, $tallest, KEYS>(depth, q, keys, next, out),
                         }
                     }
                 }
@@ -332,7 +388,6 @@ macro_rules! loops {
             width: usize,
             out: &mut [f32],
         ) {
-            let blocks = (values.stride, values.table);
             for top in (0..height).step_by($tallest) {
                 let mut column = 0;
                 while column < width {
@@ -340,18 +395,17 @@ macro_rules! loops {
                     // passes `width`.
                     unsafe {
                         let weights = weights.as_ptr().add(top * KEY_BLOCK);
-                        let values = values.values.as_ptr().add(column);
                         let out = out.as_mut_ptr().add(top * width + column);
                         if column + $n * LANES <= width {
                             match height - top {
-                                $($m => weighted_sums::<$vector, $m, $n>(weights, values, blocks, count, width, out),)*
-                                _ => weighted_sums::<$vector, $tallest, $n>(weights, values, blocks, count, width, out),
+                                $($m => weighted_sums::<$vector, $m, $n>(weights, values, column, count, width, out),)*
+                                _ => weighted_sums::<$vector, $tallest, $n>(weights, values, column, count, width, out),
                             }
                             column += $n * LANES;
                         } else {
                             match height - top {
-                                $($m => weighted_sums::<$vector, $m, KEYS>(weights, values, blocks, count, width, out),)*
-                                _ => weighted_sums::<$vector, $tallest, KEYS>(weights, values, blocks, count, width, out),
+                                $($m => weighted_sums::<$vector, $m, KEYS>(weights, values, column, count, width, out),)*
+                                _ => weighted_sums::<$vector, $tallest, KEYS>(weights, values, column, count, width, out),
                             }
                             column += KEY_BLOCK;
                         }
@@ -389,7 +443,7 @@ macro_rules! loops {
 }
 
 mod portable {
-    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, product, weighted_sums};
+    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, key_products, product, weighted_sums};
 
     #[derive(Clone, Copy)]
     struct Array([f32; 8]);
@@ -431,7 +485,7 @@ mod portable {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, product, weighted_sums};
+    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, key_products, product, weighted_sums};
 
     impl Vector for __m256 {
         const LANES: usize = 8;
@@ -469,7 +523,7 @@ mod avx2 {
 mod avx512 {
     use std::arch::x86_64::*;
 
-    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, product, weighted_sums};
+    use super::{Blocked, KEY_BLOCK, PANEL, TALLEST, Vector, key_products, product, weighted_sums};
 
     impl Vector for __m512 {
         const LANES: usize = 16;

@@ -70,7 +70,7 @@ fn wrong_indices_are_errors() {
     index(head(shape, &[2]), "head");
     index(head(HeadShape { vocabulary: 4, ..shape }, &[0]), "head");
     index(head(HeadShape { vocabulary: 0, ..shape }, &[]), "head");
-    length(head(HeadShape { outputs: 4, ..shape }, &[0]), "head", "matrix");
+    length(head(HeadShape { outputs: 4, ..shape }, &[0]), "head", "rows of the matrix");
     assert!(matches!(head(HeadShape { temperature: 0.0, ..shape }, &[0]), Err(KernelError::Value { .. })));
     let choice = Choice { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, greedy: false, uniform: 0.0 };
     let sample =
@@ -98,11 +98,14 @@ fn layouts_that_do_not_fit_are_errors() {
     misfit(store(vec![Span { first_position: 14, ..span }], vec![0], 6, shape));
     misfit(store(vec![Span { first_entry: u32::MAX, ..span }], vec![0], 6, shape));
     misfit(store(vec![Span { first_position: u32::MAX, ..span }], vec![0], 6, shape));
-    length(store(vec![span], vec![0], 6, AttentionShape { head_dim: 4, ..shape }), "store", "blocks");
-    assert!(matches!(
-        store(vec![span], vec![0], 6, AttentionShape { kv_heads: 0, ..shape }),
-        Err(KernelError::Value { .. })
-    ));
+    for wrong in [
+        AttentionShape { head_dim: 4, ..shape },
+        AttentionShape { kv_heads: 0, ..shape },
+        AttentionShape { kv_heads: 2, head_dim: 1, ..shape },
+        AttentionShape { heads: 3, kv_heads: 2, ..shape },
+    ] {
+        assert!(matches!(store(vec![span], vec![0], 100, wrong), Err(KernelError::Value { .. })), "{wrong:?}");
+    }
     index(cpu.copy_block(&mut blocks, 0, 2), "copy_block");
     let gradient = |spans: Vec<Span>, table: Vec<u32>| {
         let (layout, b) = (Layout { spans, table }, &blocks);
