@@ -215,7 +215,7 @@ impl Runtime for Scripted {
         _: &[ScoreRow<'_>],
         _: f32,
         _: usize,
-        _: &mut dyn FnMut(usize, &Scores, &mut Upstream),
+        _: &mut (dyn FnMut(usize, &Scores, &mut Upstream) + Send),
     ) -> Result<(), RuntimeError> {
         unable()
     }

@@ -42,6 +42,11 @@ pub struct RuntimeOptions {
     pub critic: bool,
 }
 
+/// Runs work on the threads that the operations use, so that they do not have to be woken for each operation.
+fn inside_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    rayon::scope(|_| work())
+}
+
 /// Networks, generator and their files.
 pub struct LocalRuntime<B: Backend> {
     source: PathBuf,
@@ -103,7 +108,15 @@ impl<B: Backend> LocalRuntime<B> {
     fn passes(
         rows: &[ScoreRow<'_>],
         budget: usize,
-        mut pass: impl FnMut(&PackedBatch, &[u32], &[u32], usize) -> Result<(), ModelError>,
+        mut pass: impl FnMut(&PackedBatch, &[u32], &[u32], usize) -> Result<(), ModelError> + Send,
+    ) -> Result<(), ModelError> {
+        inside_pool(|| Self::passes_here(rows, budget, &mut pass))
+    }
+
+    fn passes_here(
+        rows: &[ScoreRow<'_>],
+        budget: usize,
+        pass: &mut dyn FnMut(&PackedBatch, &[u32], &[u32], usize) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let (mut first, mut before) = (0, 0);
         let (mut selected, mut ids) = (Vec::new(), Vec::new());
@@ -158,10 +171,14 @@ impl<B: Backend> Runtime for LocalRuntime<B> {
     }
 
     fn advance(&mut self) -> Result<Vec<Completion>, RuntimeError> {
-        let mut finished = Vec::new();
-        while finished.is_empty() && self.generator.pending() > 0 {
-            finished = self.generator.advance(self.actor.weights())?;
-        }
+        let Self { generator, actor, .. } = self;
+        let finished = inside_pool(|| {
+            let mut finished = Vec::new();
+            while finished.is_empty() && generator.pending() > 0 {
+                finished = generator.advance(actor.weights())?;
+            }
+            Ok::<_, ModelError>(finished)
+        })?;
         let mut finished: Vec<Completion> = finished
             .into_iter()
             .map(|done| Completion {
@@ -223,7 +240,7 @@ impl<B: Backend> Runtime for LocalRuntime<B> {
         rows: &[ScoreRow<'_>],
         temperature: f32,
         micro_tokens: usize,
-        loss: &mut dyn FnMut(usize, &Scores, &mut Upstream),
+        loss: &mut (dyn FnMut(usize, &Scores, &mut Upstream) + Send),
     ) -> Result<(), RuntimeError> {
         let network = match part {
             Part::Actor => &mut self.actor,
@@ -267,7 +284,7 @@ impl<B: Backend> Runtime for LocalRuntime<B> {
             weight_decay: settings.weight_decay,
             max_norm,
         };
-        match network.step(&constants)? {
+        match inside_pool(|| network.step(&constants))? {
             Step::Applied { gradient_norm } => {
                 let scale = max_norm.map_or(1.0, |limit| (limit / (gradient_norm + 1e-6)).min(1.0)) as f32;
                 Ok(StepReport { gradient_norm, scale })

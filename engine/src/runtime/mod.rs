@@ -199,7 +199,7 @@ pub trait Runtime: Send + Sync {
         rows: &[ScoreRow<'_>],
         temperature: f32,
         micro_tokens: usize,
-        loss: &mut dyn FnMut(usize, &Scores, &mut Upstream),
+        loss: &mut (dyn FnMut(usize, &Scores, &mut Upstream) + Send),
     ) -> Result<(), RuntimeError>;
 
     /// Performs one optimiser step with the accumulated gradient and clears it.

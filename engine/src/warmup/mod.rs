@@ -4,11 +4,13 @@
 //! model is trained on their answers by cross entropy.
 
 mod create;
+mod plan;
 pub mod tokenizer;
 
 use bevy_ecs::prelude::*;
 
-pub use self::create::{ModelShape, create_model};
+pub use self::create::{CreateError, ModelShape, create_model};
+pub use self::plan::{LessonPlan, Teacher, WarmupError, WarmupEvent, WarmupPlan, run_plan};
 use crate::metrics::Metrics;
 use crate::random::{Purpose, Stream};
 use crate::runtime::{Part, Runtime, RuntimeError, ScoreRow, StepSettings};
