@@ -307,13 +307,6 @@ fn advantage(scene: &Scene, found: &mut Vec<Finding>) {
             "say `reward: (per_turn: true)`, or use `Gae`",
         );
     }
-    if reward.per_turn && scene.agent.context != ContextMode::Full {
-        found.add(
-            "reward.per_turn",
-            "rewards per turn need the whole episode in one row",
-            "use `agent: (context: Full)`",
-        );
-    }
     if reward.per_turn && reward.normalization.method != NormalizationMethod::Identity {
         found.add(
             "reward.normalization.method",
