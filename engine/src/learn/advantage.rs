@@ -136,7 +136,7 @@ impl Gathered {
         if settings::advantage(&scene.0).estimator.needs_values() {
             report("returns", &estimates.returns, metrics);
             report("values", &values, metrics);
-            metrics.set("critic/vf_explained_var", explained_variance(&values, &estimates.returns, &self.mask)?);
+            metrics.set("critic/vf_explained_var", explained_variance(&estimates.returns, &values, &self.mask)?);
         }
         Ok(())
     }
