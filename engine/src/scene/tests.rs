@@ -25,14 +25,16 @@ fn scene(text: &str) -> Scene {
     Scene::parse("s.ron", text, &[]).map(|loaded| loaded.scene).unwrap_or_else(|error| panic!("{text}\n{error}"))
 }
 
-/// As `ron` itself reads a scene.
+/// As `ron` itself reads a scene. Its last extension turns `Some((a: 1))` into `Some(a: 1)`; scenes know both.
 fn with_ron(text: &str) -> Scene {
-    let extensions = ron::extensions::Extensions::IMPLICIT_SOME
-        | ron::extensions::Extensions::UNWRAP_NEWTYPES
-        | ron::extensions::Extensions::UNWRAP_VARIANT_NEWTYPES;
-    ron::Options::default()
-        .with_default_extension(extensions)
-        .from_str(text)
+    use ron::extensions::Extensions;
+    let read = |extensions| {
+        let options = ron::Options::default().with_default_extension(extensions);
+        options.from_str(text)
+    };
+    let usual = Extensions::IMPLICIT_SOME | Extensions::UNWRAP_NEWTYPES;
+    read(usual)
+        .or_else(|_| read(usual | Extensions::UNWRAP_VARIANT_NEWTYPES))
         .unwrap_or_else(|error| panic!("{text}\n{error}"))
 }
 
@@ -442,9 +444,9 @@ fn a_mistake_is_shown_in_the_file_that_holds_it() {
     assert_eq!(
         error.to_string().replace(&prefix, ""),
         "\
-error[RG0101]: s.ron:1:45: unexpected field `thin`, expected `think`
+error[RG0101]: s.ron:1:44: unexpected field `thin`, expected `think`
   1 | (base: \"a.ron\", sampling: \"t.ron\", agent: (thin: true))
-    |                                             ^^^^
+    |                                            ^^^^
   help: `think` is `true` or `false`; default true
 error[RG0101]: t.ron:1:8: expected `,` or `)`, found `1`
   1 | (top_p 1)
@@ -542,6 +544,7 @@ fn what_scenes_accept_ron_accepts_with_the_same_value() {
         "(filter: (strategy: None), advantage: (filter_scaling: Sqrt))",
         "(filter: (strategy: TopKAbsolute(count: 3)))",
         "(kl: (in_loss: Some((weight: 1)), in_reward: (weight: 2.)))",
+        "(kl: (in_loss: Some(weight: 1), in_reward: Some()))",
         "(environments: (tags: {\"A\": (config: Any([1, (2, 3)], {\"a\": 'c'}))}))",
         "(environments: (train: (mix: [\"A\", (\"B\"), (\"C\", 3)], instance_file: \"x\")))",
         "(name: r#\"raw\"#, model: (path: \"\\u{e9}\\x41\"))",
