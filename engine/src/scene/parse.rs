@@ -250,6 +250,9 @@ impl<'a> Parser<'a> {
             return self.parenthesised(Some(name));
         }
         self.at = after_name;
+        if name == "Some" && !raw {
+            return Err(self.fail_at(start, after_name, "expected a value in `Some(…)`"));
+        }
         Ok(Value::Name(name))
     }
 

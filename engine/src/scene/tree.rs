@@ -300,7 +300,7 @@ impl Node {
             Value::String(value) => out.push_str(&text_to_ron(value)),
             Value::Name(name) => {
                 // These words are values unless marked as names.
-                if matches!(name.as_str(), "true" | "false" | "inf" | "NaN") {
+                if matches!(name.as_str(), "true" | "false" | "inf" | "NaN" | "Some") {
                     out.push_str("r#");
                 }
                 out.push_str(name);
