@@ -1,2 +1,0 @@
-//! The `ragen` command.
-fn main() {}
