@@ -76,8 +76,14 @@ impl Failure {
     }
 
     /// The kind.
+    #[cfg(test)]
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// Shows the message and gives the exit code.

@@ -7,7 +7,7 @@ use clap::Args;
 use ragen::RagenPlugins;
 use ragen::environment::tags::TAGS;
 use ragen::run::{Agents, SetupOptions, prepare};
-use ragen::scene::{Loaded, Scene, nearest};
+use ragen::scene::{Scene, nearest};
 use ragen::world::{AgentSettings, EnvironmentTypes, Tag, Tags};
 
 use crate::failure::{Failure, Kind};
@@ -62,8 +62,6 @@ pub struct TagWorld {
     pub tag: Tag,
     /// How agents are asked about it.
     pub agent: AgentSettings,
-    /// The scene that the settings come from.
-    pub loaded: Loaded,
 }
 
 /// Makes the world of one tag. Without a scene, the defaults and the built-in tags are used.
@@ -88,7 +86,7 @@ pub fn tag_world(name: &str, scene: Option<&PathBuf>) -> Result<TagWorld, Failur
     let tags = world.resource::<Tags>();
     let tag = tags.find(name).map(|index| tags.0[index].clone()).ok_or_else(lost)?;
     let agent = world.get::<AgentSettings>(train).cloned().ok_or_else(lost)?;
-    Ok(TagWorld { app, tag, agent, loaded })
+    Ok(TagWorld { app, tag, agent })
 }
 
 /// The environment types of the engine.
