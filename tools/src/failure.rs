@@ -143,7 +143,9 @@ impl From<SetupError> for Failure {
             SetupError::Scene(error) => error.into(),
             SetupError::Model(error) => error.into(),
             SetupError::World(error) => error.into(),
-            SetupError::NoModel { .. } => Self::from_error(Kind::Configuration, &error),
+            SetupError::NoModel { .. } => Self::from_error(Kind::Configuration, &error).with_help(
+                "--set model.path=DIR names another; `ragen eval` also takes --model DIR, or --agent expert",
+            ),
             SetupError::Instances { .. } => Self::from_error(Kind::Input, &error),
         }
     }

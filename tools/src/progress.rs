@@ -65,6 +65,7 @@ impl RunProgress {
                     self.phase = Some((*phase, Instant::now()));
                 }
                 let Some(bars) = &self.bars else { return };
+                bars.iterations.set_position(iteration.saturating_sub(1));
                 bars.phase.set_prefix(name(*phase));
                 bars.phase.set_length(*total);
                 bars.phase.set_position(*done);

@@ -91,6 +91,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !policy && arguments.model.is_some() {
         tell("note: --model is not used, since the agent is no policy");
     }
+    if let Some(model) = arguments.model.as_ref().filter(|model| policy && !model.is_dir()) {
+        return Err(Failure::input(format!("{}: there is no such model directory", model.display())));
+    }
     let options = EvaluationOptions {
         model: arguments.model.clone(),
         keep_pieces: arguments.out.is_some() && arguments.images > 0,
@@ -229,6 +232,9 @@ fn describe(evaluation: &Evaluation) -> String {
         line("success by length", lengths.map(|(length, share)| format!("{length}: {}", percent(*share))).collect());
     }
     let (seconds, tokens) = (evaluation.seconds, evaluation.all.tokens);
-    let speed = tokens as f64 / seconds.max(1e-9);
-    text + &format!("\n{seconds:.1} s, {} sampled tokens, {speed:.0} tokens/s\n", grouped(tokens))
+    text += &format!("\n{seconds:.2} s");
+    if tokens > 0 {
+        text += &format!(", {} sampled tokens, {:.0} tokens/s", grouped(tokens), tokens as f64 / seconds.max(1e-9));
+    }
+    text + "\n"
 }

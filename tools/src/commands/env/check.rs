@@ -111,6 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     match violations {
         0 => Ok(()),
+        1 => Err(Failure::new(Kind::Failed, format!("{}: 1 promise is broken", arguments.tag))),
         _ => Err(Failure::new(Kind::Failed, format!("{}: {violations} promises are broken", arguments.tag))),
     }
 }
@@ -298,12 +299,13 @@ fn garbage(tag: &Tag, agent: &AgentSettings) -> Result<String, String> {
     for text in &all {
         guarded(|| {
             let answers = agent.grammar.parse(&agent.grammar.compose("", text)).actions;
-            // What one text did must not be the next one's excuse.
-            for action in std::iter::once(text).chain(&answers) {
+            // What one text did must not be the next one's excuse, so each meets a game of its own.
+            for (place, action) in std::iter::once(text).chain(&answers).enumerate() {
                 let (_, _, mut game) = instance(tag, FIRST_SEED, 0)?;
+                let verbatim = place == 0;
                 let named = matches!(game.actions(), ActionSpace::Names(_));
                 match game.act(action) {
-                    Some(outcome) if named => return Err(format!("is taken for an action: {outcome:?}")),
+                    Some(outcome) if named && verbatim => return Err(format!("is taken for an action: {outcome:?}")),
                     Some(outcome) if !outcome.reward.is_finite() => return Err("earns no finite reward".to_owned()),
                     _ => {}
                 }
@@ -320,14 +322,15 @@ fn controls(tag: &Tag, agent: &AgentSettings) -> Result<String, String> {
     let mut tried = 0;
     for control in CONTROL_TEXTS {
         let (_, _, mut game) = instance(tag, FIRST_SEED, 0)?;
-        let first = match game.actions() {
-            ActionSpace::Names(names) => names.first().map(ToString::to_string),
-            ActionSpace::Text => None,
+        let (named, first) = match game.actions() {
+            ActionSpace::Names(names) => (true, names.first().map(ToString::to_string)),
+            ActionSpace::Text => (false, None),
         };
         for text in [Some(control.to_owned()), first.map(|name| format!("{control}{name}"))].into_iter().flatten() {
             tried += 1;
             let outcome = guarded(|| Ok(game.act(&text))).map_err(|reason| format!("{text:?} {reason}"))?;
-            if outcome.is_some_and(|outcome| outcome.valid || outcome.success) {
+            // Where any text may be said, it must at least not solve the task.
+            if outcome.is_some_and(|outcome| named || outcome.success) {
                 return Err(format!("{text:?} is taken for an action"));
             }
         }
