@@ -18,7 +18,6 @@ use crate::world::{Faults, Trajectories, Trajectory, WorldError};
 ///
 /// An estimator sees a trajectory as the sequence of its trained tokens, over all rows in turn order: what stands between them
 /// (prompts, observations) takes no part, in any context mode.
-#[expect(clippy::too_many_arguments, reason = "a system's arguments are its data")]
 pub fn estimate_advantages(
     trajectories: Res<Trajectories>,
     batch: Res<Batch>,

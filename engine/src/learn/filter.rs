@@ -18,7 +18,6 @@ use super::score::trained_tokens;
 /// Decides which trajectories and rows take part in the learning step.
 ///
 /// Aborted episodes never do: an outage says nothing about the agent. Neither do trajectories without a sampled token.
-#[expect(clippy::too_many_arguments, reason = "a system's arguments are its data")]
 pub fn filter_groups(
     trajectories: Res<Trajectories>,
     store: Res<TokenStore>,

@@ -2,7 +2,7 @@
 
 use ragen_kernels::Backend;
 
-use super::layer::{Pass, Scratch, Slot, forward_layer};
+use super::layer::{Pass, Scratch, Slot, forward_last_layer, forward_layer};
 use super::network::{Followed, Network, not_trained};
 use super::pack::PackedBatch;
 use super::parameters::Projection;
@@ -45,17 +45,30 @@ impl<B: Backend> Network<B> {
 
         backward_head(weights, head, d, gradients, &taken, given)?;
         backend.fill(&mut d.hidden, rows * config.hidden_size, 0.0)?;
-        backend.scatter_add(&d.picked, &taken.selected, config.hidden_size, &mut d.hidden)?;
 
         let pass = Pass { tokens: &batch.tokens, positions: &batch.positions, layout: &batch.layout };
         let slots = room.slots.len();
         for layer in (0..config.layers).rev() {
-            let x = &room.inputs[layer];
             let (slot, keys) = (&mut room.slots[layer % slots], &mut room.keys[layer % slots]);
-            if room.purpose == Purpose::Recompute {
-                forward_layer(weights, layer, pass, x, slot, scratch, keys, true, None)?;
+            let last = layer + 1 == config.layers;
+            let (inputs, outputs) = room.inputs.split_at_mut(layer + 1);
+            let (x, output) = (&inputs[layer], &mut outputs[0]);
+            match (room.purpose == Purpose::Recompute, last) {
+                (false, _) => {}
+                (true, false) => forward_layer(weights, layer, pass, x, slot, scratch, keys, true, None)?,
+                (true, true) => {
+                    forward_last_layer(weights, pass, &taken.selected, x, slot, scratch, keys, true, output, None)?;
+                }
             }
-            backward_feed_forward(weights, layer, rows, slot, scratch, d, gradients)?;
+            if last {
+                // Only the selected rows went through this half: their gradients are in `d.picked`, their middles where other
+                // layers have their output.
+                let count = taken.selected.len();
+                backward_feed_forward(weights, layer, count, Half::of(output, slot), scratch, d, true, gradients)?;
+                backend.scatter_add(&d.picked, &taken.selected, config.hidden_size, &mut d.hidden)?;
+            } else {
+                backward_feed_forward(weights, layer, rows, Half::of(&slot.mid, slot), scratch, d, false, gradients)?;
+            }
             backward_attention(weights, layer, pass, x, slot, scratch, keys, d, gradients)?;
         }
         let table = &mut gradients[weights.parameters().embedding];
@@ -139,31 +152,48 @@ fn project_backward<B: Backend>(
     Ok(())
 }
 
-/// Turns `d.hidden` from the gradient of a layer's output into that of its middle.
+/// What the feed-forward half of a layer kept.
+struct Half<'a, B: Backend> {
+    mid: &'a B::Buffer,
+    gate: &'a B::Buffer,
+    up: &'a B::Buffer,
+}
+
+impl<'a, B: Backend> Half<'a, B> {
+    fn of(mid: &'a B::Buffer, slot: &'a Slot<B>) -> Self {
+        Self { mid, gate: &slot.gate, up: &slot.up }
+    }
+}
+
+/// Turns `d.hidden`, or `d.picked` if `picked`, from the gradient of a layer's output into that of its middle.
+#[expect(clippy::too_many_arguments, reason = "input, output and three kinds of room")]
 fn backward_feed_forward<B: Backend>(
     weights: &Weights<B>,
     layer: usize,
     rows: usize,
-    slot: &Slot<B>,
+    half: Half<'_, B>,
     scratch: &mut Scratch<B>,
     d: &mut BackwardRoom<B>,
+    picked: bool,
     gradients: &mut [B::Buffer],
 ) -> Result<(), ModelError> {
     let (backend, config) = (weights.backend().as_ref(), weights.config());
     let places = weights.parameters().layers[layer];
     let (count, eps) = (rows * config.intermediate_size, config.rms_norm_eps);
     let norm = weights.value(places.post_norm);
-    backend.swiglu(&slot.gate, &slot.up, count, &mut scratch.active)?;
+    let Half { mid, gate, up } = half;
+    let d_rows = if picked { &mut d.picked } else { &mut d.hidden };
+    backend.swiglu(gate, up, count, &mut scratch.active)?;
     let into = Some((&mut d.active, false));
-    project_backward(weights, places.down, rows, &scratch.active, &d.hidden, into, gradients)?;
-    backend.swiglu_gradient(&slot.gate, &slot.up, count, &d.active, &mut d.gate, &mut d.up)?;
-    backend.rms_norm(&slot.mid, rows, norm, eps, &mut scratch.normed)?;
+    project_backward(weights, places.down, rows, &scratch.active, d_rows, into, gradients)?;
+    backend.swiglu_gradient(gate, up, count, &d.active, &mut d.gate, &mut d.up)?;
+    backend.rms_norm(mid, rows, norm, eps, &mut scratch.normed)?;
     let into = Some((&mut d.normed, false));
     project_backward(weights, places.gate, rows, &scratch.normed, &d.gate, into, gradients)?;
     let into = Some((&mut d.normed, true));
     project_backward(weights, places.up, rows, &scratch.normed, &d.up, into, gradients)?;
     let d_norm = &mut gradients[places.post_norm];
-    backend.rms_norm_gradient(&slot.mid, rows, norm, eps, &d.normed, &mut d.hidden, true, d_norm)?;
+    backend.rms_norm_gradient(mid, rows, norm, eps, &d.normed, d_rows, true, d_norm)?;
     Ok(())
 }
 

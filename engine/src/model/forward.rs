@@ -2,7 +2,7 @@
 
 use ragen_kernels::Backend;
 
-use super::layer::{Pass, forward_layer};
+use super::layer::{Pass, forward_last_layer, forward_layer};
 use super::network::{Followed, Network, RowOutputs};
 use super::pack::PackedBatch;
 use super::workspace::Purpose;
@@ -84,7 +84,7 @@ impl<B: Backend> Network<B> {
             return Ok(&self.outputs);
         }
         self.workspace.reserve(&self.weights, batch.rows(), selected.len(), batch.blocks())?;
-        self.run_layers(pass, training)?;
+        self.run_layers(pass, selected, training)?;
         self.run_head(selected, targets, temperature).map_err(|error| self.weights.explain(error))?;
         if training {
             let mut followed = std::mem::take(&mut self.spare);
@@ -100,10 +100,10 @@ impl<B: Backend> Network<B> {
         Ok(&self.outputs)
     }
 
-    fn run_layers(&mut self, pass: Pass<'_>, training: bool) -> Result<(), ModelError> {
+    fn run_layers(&mut self, pass: Pass<'_>, selected: &[u32], training: bool) -> Result<(), ModelError> {
         let (weights, room) = (&self.weights, &mut self.workspace);
         let backend = weights.backend().as_ref();
-        let Some(scratch) = &mut room.scratch else { return Ok(()) };
+        let (Some(scratch), Some(head)) = (&mut room.scratch, &mut room.head) else { return Ok(()) };
         let table = weights.value(weights.parameters().embedding);
         backend.embedding(table, pass.tokens, weights.config().hidden_size, &mut room.inputs[0])?;
         let (inputs, slots) = (room.inputs.len(), room.slots.len());
@@ -111,7 +111,12 @@ impl<B: Backend> Network<B> {
             let places = [layer % inputs, (layer + 1) % inputs];
             let [x, next] = room.inputs.get_disjoint_mut(places).expect("there are at least two inputs");
             let (slot, keys) = (&mut room.slots[layer % slots], &mut room.keys[layer % slots]);
-            forward_layer(weights, layer, pass, x, slot, scratch, keys, training, Some(next))?;
+            if layer + 1 < weights.config().layers {
+                forward_layer(weights, layer, pass, x, slot, scratch, keys, training, Some(next))?;
+            } else {
+                let out = Some(&mut head.picked);
+                forward_last_layer(weights, pass, selected, x, slot, scratch, keys, training, next, out)?;
+            }
         }
         Ok(())
     }
@@ -120,9 +125,7 @@ impl<B: Backend> Network<B> {
         let (weights, room) = (&self.weights, &mut self.workspace);
         let (backend, config) = (weights.backend().as_ref(), weights.config());
         let Some(head) = &mut room.head else { return Ok(()) };
-        let (rows, width) = (selected.len(), config.hidden_size);
-        let last = &room.inputs[config.layers % room.inputs.len()];
-        backend.gather(last, selected, width, &mut head.picked)?;
+        let rows = selected.len();
         let norm = weights.value(weights.parameters().norm);
         backend.rms_norm(&head.picked, rows, norm, config.rms_norm_eps, &mut head.normed)?;
         let outputs = &mut self.outputs;

@@ -124,6 +124,45 @@ pub(crate) fn forward_layer<B: Backend>(
     training: bool,
     next: Option<&mut B::Buffer>,
 ) -> Result<(), ModelError> {
+    attend(weights, layer, pass, x, slot, scratch, blocks, training)?;
+    let Slot { mid, gate, up, .. } = slot;
+    feed_forward(weights, layer, pass.rows(), mid, gate, up, scratch, next)
+}
+
+/// Computes the last layer. No row sees its output but the row itself, so only `selected` rows go through the feed-forward
+/// half: their middles are gathered into `mid`, and their outputs, in the order of `selected`, are written to `out`.
+#[expect(clippy::too_many_arguments, reason = "input, output and three kinds of room")]
+pub(crate) fn forward_last_layer<B: Backend>(
+    weights: &Weights<B>,
+    pass: Pass<'_>,
+    selected: &[u32],
+    x: &B::Buffer,
+    slot: &mut Slot<B>,
+    scratch: &mut Scratch<B>,
+    blocks: &mut B::Blocks,
+    training: bool,
+    mid: &mut B::Buffer,
+    out: Option<&mut B::Buffer>,
+) -> Result<(), ModelError> {
+    let config = weights.config();
+    let layer = config.layers - 1;
+    attend(weights, layer, pass, x, slot, scratch, blocks, training)?;
+    weights.backend().gather(&slot.mid, selected, config.hidden_size, mid)?;
+    feed_forward(weights, layer, selected.len(), mid, &mut slot.gate, &mut slot.up, scratch, out)
+}
+
+/// The first half of a layer, `x` to `slot.mid`.
+#[expect(clippy::too_many_arguments, reason = "input, output and three kinds of room")]
+fn attend<B: Backend>(
+    weights: &Weights<B>,
+    layer: usize,
+    pass: Pass<'_>,
+    x: &B::Buffer,
+    slot: &mut Slot<B>,
+    scratch: &mut Scratch<B>,
+    blocks: &mut B::Blocks,
+    training: bool,
+) -> Result<(), ModelError> {
     let (backend, config) = (weights.backend().as_ref(), weights.config());
     let places = weights.parameters().layers[layer];
     let shape = weights.attention_shape();
@@ -150,13 +189,29 @@ pub(crate) fn forward_layer<B: Backend>(
     backend.attention(&slot.query, pass.layout, shape, blocks, &mut slot.attended, log_sum)?;
     backend.copy(x, &mut slot.mid, rows * width)?;
     weights.project(&slot.attended, rows, places.output, &mut slot.mid, true)?;
+    Ok(())
+}
 
-    backend.rms_norm(&slot.mid, rows, weights.value(places.post_norm), eps, &mut scratch.normed)?;
-    weights.project(&scratch.normed, rows, places.gate, &mut slot.gate, false)?;
-    weights.project(&scratch.normed, rows, places.up, &mut slot.up, false)?;
+/// The second half of a layer over `rows` rows, `mid` to `next`; keeps gate and up.
+#[expect(clippy::too_many_arguments, reason = "input, output and three kinds of room")]
+fn feed_forward<B: Backend>(
+    weights: &Weights<B>,
+    layer: usize,
+    rows: usize,
+    mid: &B::Buffer,
+    gate: &mut B::Buffer,
+    up: &mut B::Buffer,
+    scratch: &mut Scratch<B>,
+    next: Option<&mut B::Buffer>,
+) -> Result<(), ModelError> {
+    let (backend, config) = (weights.backend().as_ref(), weights.config());
+    let places = weights.parameters().layers[layer];
+    backend.rms_norm(mid, rows, weights.value(places.post_norm), config.rms_norm_eps, &mut scratch.normed)?;
+    weights.project(&scratch.normed, rows, places.gate, gate, false)?;
+    weights.project(&scratch.normed, rows, places.up, up, false)?;
     if let Some(next) = next {
-        backend.swiglu(&slot.gate, &slot.up, rows * config.intermediate_size, &mut scratch.active)?;
-        backend.copy(&slot.mid, next, rows * width)?;
+        backend.swiglu(gate, up, rows * config.intermediate_size, &mut scratch.active)?;
+        backend.copy(mid, next, rows * config.hidden_size)?;
         weights.project(&scratch.active, rows, places.down, next, true)?;
     }
     Ok(())

@@ -89,7 +89,9 @@ impl<B: Backend> Workspace<B> {
         if tokens <= self.tokens && selected <= self.selected && blocks <= self.blocks {
             return Ok(());
         }
-        let (tokens, selected) = (tokens.max(self.tokens), selected.max(self.selected));
+        // Selected rows may repeat, and the last layer computes each of them.
+        let tokens = tokens.max(self.tokens).max(selected);
+        let selected = selected.max(self.selected);
         let blocks = blocks.max(self.blocks).max(tokens.div_ceil(KEY_BLOCK));
         // The old rooms go first, so that both are never held at once.
         *self = Self::new(self.purpose);

@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn a_damaged_checkpoint_is_named_and_the_one_before_is_chosen() {
-        let damage: [(&str, fn(&Path)); 5] = [
+        type Damage = (&'static str, fn(&Path));
+        let damage: [Damage; 5] = [
             ("weights has 10 bytes", |path| fs::write(path.join("inner/weights"), [4; 10]).unwrap()),
             ("weights was altered", |path| fs::write(path.join("inner/weights"), [7; 1000]).unwrap()),
             ("state.json cannot be read", |path| fs::remove_file(path.join("state.json")).unwrap()),

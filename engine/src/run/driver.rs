@@ -325,7 +325,7 @@ impl Run {
         if self.scene.log.trajectories {
             self.directory.write_trajectories(false, iteration, records.iter().copied())?;
         }
-        if self.scene.log.log_images && iteration % u64::from(self.scene.log.image_step_size.max(1)) == 0 {
+        if self.scene.log.log_images && iteration.is_multiple_of(u64::from(self.scene.log.image_step_size)) {
             self.draw(&records, &format!("train/step_{iteration}"))?;
         }
         self.app.insert_resource(trajectories);
@@ -441,5 +441,5 @@ fn phase(phase: Phase, iteration: u64, done: u64, total: u64) -> Event<'static> 
 }
 
 fn due(iteration: u64, last: bool, every: u64) -> bool {
-    every > 0 && (last || iteration % every == 0)
+    every > 0 && (last || iteration.is_multiple_of(every))
 }

@@ -42,6 +42,9 @@ pub struct RuntimeOptions {
     pub critic: bool,
 }
 
+/// What is done with a packed batch: its rows that predict the targets, the targets' ids, the number of targets before.
+type PassFn<'a> = dyn FnMut(&PackedBatch, &[u32], &[u32], usize) -> Result<(), ModelError> + 'a;
+
 /// Runs work on the threads that the operations use, so that they do not have to be woken for each operation.
 fn inside_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     rayon::scope(|_| work())
@@ -113,11 +116,7 @@ impl<B: Backend> LocalRuntime<B> {
         inside_pool(|| Self::passes_here(rows, budget, &mut pass))
     }
 
-    fn passes_here(
-        rows: &[ScoreRow<'_>],
-        budget: usize,
-        pass: &mut dyn FnMut(&PackedBatch, &[u32], &[u32], usize) -> Result<(), ModelError>,
-    ) -> Result<(), ModelError> {
+    fn passes_here(rows: &[ScoreRow<'_>], budget: usize, pass: &mut PassFn<'_>) -> Result<(), ModelError> {
         let (mut first, mut before) = (0, 0);
         let (mut selected, mut ids) = (Vec::new(), Vec::new());
         while first < rows.len() {

@@ -112,11 +112,7 @@ fn environments(scene: &Scene, known_tags: &[&str], found: &mut Vec<Finding>) {
         let path = format!("environments.tags.{name}");
         let allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || !name.chars().all(allowed) {
-            found.add(
-                "environments.tags",
-                format!("`{name}` cannot be the name of a tag"),
-                "letters, digits, `_` and `-`",
-            );
+            found.add(&path, format!("`{name}` cannot be the name of a tag"), "letters, digits, `_` and `-`");
         }
         if tag.environment.is_empty() {
             found.add(

@@ -370,6 +370,10 @@ impl<'de> Deserializer<'de> for Tree<'de> {
             Value::Tuple { name: Some(name), items } if name == "Some" && items.len() == 1 => {
                 visitor.visit_some(Tree::of(&items[0]))
             }
+            // A group's own parentheses may be left out: `Some(a: 1)`.
+            Value::Struct { name: Some(name), .. } | Value::Tuple { name: Some(name), .. } if name == "Some" => {
+                visitor.visit_some(Tree { node: self.node, anonymous: true })
+            }
             _ => visitor.visit_some(self),
         }
         .map_err(|e: Mismatch| e.at(self.node.span))

@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn groups_are_split_evenly_with_the_remainder_to_the_first_tags() {
         let entry = |groups| MixEntry { tag: "T".into(), groups };
-        assert_eq!(groups_per_tag(&[entry(None); 0], 8), Vec::<u32>::new());
+        assert_eq!(groups_per_tag(&[], 8), Vec::<u32>::new());
         assert_eq!(groups_per_tag(&[entry(None), entry(None), entry(None)], 8), [3, 3, 2]);
         assert_eq!(groups_per_tag(&[entry(Some(5)), entry(None), entry(None)], 8), [5, 2, 1]);
         assert_eq!(groups_per_tag(&[entry(Some(9)), entry(None)], 8), [9, 0]);

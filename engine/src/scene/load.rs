@@ -385,6 +385,11 @@ fn describe(tree: &Node, sources: &[Arc<Source>], mismatch: &Mismatch) -> Proble
             (message, entry)
         }
         Kind::Type { found, expected } => {
+            // A setting's own range says more than its Rust type.
+            let expected = match root.find(&path).and_then(|found| found.entry) {
+                Some(entry) if entry.shape.words(None).starts_with("a whole number") => entry.shape.words(entry.range),
+                _ => expected.clone(),
+            };
             let bare = found
                 .strip_prefix("the name `")
                 .and_then(|rest| rest.strip_suffix('`'))
@@ -421,8 +426,13 @@ fn nearest_entry(root: &Shape, path: &str) -> Option<String> {
     }
 }
 
+/// A setting of another group that has the name, or nearly.
 fn elsewhere(root: &Shape, key: &str) -> Option<String> {
     let error = super::describe::explain_in(root, &format!("?.{key}")).err()?;
-    let path = error.nearest.iter().find(|path| path.rsplit('.').next() == Some(key))?;
-    Some(format!("there is a `{path}`"))
+    let path = error.nearest.first()?;
+    Some(if path.rsplit('.').next() == Some(key) {
+        format!("there is a `{path}`")
+    } else {
+        format!("perhaps `{path}` is meant")
+    })
 }

@@ -61,9 +61,9 @@ impl Scene {
     /// The scene with every key, as RON that loads as the same scene.
     #[must_use]
     pub fn to_ron(&self) -> String {
-        let style = ron::ser::PrettyConfig::new().compact_arrays(true);
-        // Serialising into a text does not fail; the compact form is the same scene.
-        let mut text = ron::ser::to_string_pretty(self, style).unwrap_or_else(|_| Documented::to_ron_text(self));
+        let compact = Documented::to_ron_text(self);
+        // The text is made of what the parser reads.
+        let mut text = parse(0, &compact, 0).map_or(compact, |node| node.to_pretty_ron());
         text.push('\n');
         text
     }
@@ -100,6 +100,6 @@ pub fn reference_markdown(environments: &[(&str, String)]) -> String {
 /// The default configuration of an environment as RON, for [`reference_markdown`].
 #[must_use]
 pub fn default_config<C: Default + serde::Serialize>() -> String {
-    let style = ron::ser::PrettyConfig::new().compact_arrays(true);
-    ron::ser::to_string_pretty(&C::default(), style).unwrap_or_else(|_| "()".to_owned())
+    let text = ron::to_string(&C::default()).unwrap_or_else(|_| "()".to_owned());
+    parse(0, &text, 0).map_or(text, |node| node.to_pretty_ron())
 }

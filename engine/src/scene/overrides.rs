@@ -15,7 +15,7 @@ const NAME: &str = "--set";
 
 /// Sets one value in the tree, or reports why that cannot be.
 ///
-/// The value is RON; for a setting that is a text or a path the quotes may be left out.
+/// The value is RON; the quotes of a text, a path or the file of a group may be left out.
 pub(super) fn apply(loader: &mut Loader, tree: &mut Node, shape: &Shape, text: &str) {
     let source = loader.add_source(NAME.to_owned(), text.to_owned());
     let span = |start, end| Span { source, start, end };
@@ -57,16 +57,18 @@ pub(super) fn apply(loader: &mut Loader, tree: &mut Node, shape: &Shape, text: &
     }
 }
 
-/// The text itself, where a text is wanted and none in quotes is given.
+/// The text itself, where a text or a file is wanted and none in quotes is given.
 fn verbatim(target: Option<&Shape>, text: &str) -> Option<Value> {
     let target = target?;
-    let Shape::Plain("a text" | "a path") = target.required() else {
-        return None;
-    };
     let trimmed = text.trim();
     let quoted = ["\"", "r\"", "r#"].iter().any(|open| trimmed.starts_with(open));
     let optional = matches!(target, Shape::Optional(_)) && (trimmed == "None" || trimmed.starts_with("Some("));
-    (!quoted && !optional && !trimmed.is_empty()).then(|| Value::String(trimmed.to_owned()))
+    let wanted = match target.required() {
+        Shape::Plain("a text" | "a path") => !trimmed.is_empty(),
+        Shape::Group(_) | Shape::Map(_) => trimmed.ends_with(".ron"),
+        _ => false,
+    };
+    (wanted && !quoted && !optional).then(|| Value::String(trimmed.to_owned()))
 }
 
 fn set(node: &mut Node, shape: Option<&Shape>, segments: &[(String, Span)], value: Node) -> Result<(), (Span, String)> {

@@ -250,6 +250,9 @@ impl<'a> Parser<'a> {
             return self.parenthesised(Some(name));
         }
         self.at = after_name;
+        if name == "Some" && !raw {
+            return Err(self.fail_at(start, after_name, "expected a value in `Some(…)`"));
+        }
         Ok(Value::Name(name))
     }
 
@@ -613,7 +616,7 @@ mod tests {
         #[test]
         fn text_made_of_ron_pieces_never_panics(pieces in prop::collection::vec(
             prop::sample::select(vec!["(", ")", "[", "]", "{", "}", ":", ",", "a", "Some", "None", "\"", "\\", "'", "r#\"", "\"#",
-                "0x", "1", "-", ".", "e", "_", "/*", "*/", "//", "\n", "é", "#![enable(", "inf", "\\u{", "\\x4", "\u{feff}"]), 0..40)) {
+                "0x", "1", "-", ".", "e", "_", "/*", "*/", "//", "\n", "é", "#![enable(", "inf", "r#", "\\u{", "\\x4", "\u{feff}"]), 0..40)) {
             let text: String = pieces.concat();
             if let Ok(node) = parse(0, &text, 0) {
                 // The printed form reads back as itself, and RON accepts what we accept.

@@ -4,6 +4,11 @@ use std::fmt::Write as _;
 
 use super::problem::Span;
 
+/// Characters of a line in the form over several lines.
+const LINE_WIDTH: usize = 100;
+/// Blanks per level.
+const INDENT: usize = 4;
+
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -242,6 +247,49 @@ impl Node {
         text
     }
 
+    /// The value as RON over several lines; a value inside that fits on its line stays on one.
+    #[must_use]
+    pub fn to_pretty_ron(&self) -> String {
+        let mut text = String::new();
+        self.print_lines(0, &mut text);
+        text
+    }
+
+    fn print_lines(&self, indent: usize, out: &mut String) {
+        let column = out.len() - out.rfind('\n').map_or(0, |at| at + 1);
+        let line = self.to_ron();
+        if indent > 0 && column + line.chars().count() < LINE_WIDTH {
+            return out.push_str(&line);
+        }
+        let inner = format!("\n{}", " ".repeat(indent + INDENT));
+        let (name, brackets) = match &self.value {
+            Value::Struct { name, .. } | Value::Tuple { name, .. } => (name.as_deref(), ["(", ")"]),
+            Value::List(_) => (None, ["[", "]"]),
+            Value::Map(_) => (None, ["{", "}"]),
+            _ => return out.push_str(&line),
+        };
+        out.push_str(name.unwrap_or_default());
+        out.push_str(brackets[0]);
+        let mut item = |key: Option<String>, node: &Node| {
+            out.push_str(&inner);
+            if let Some(key) = key {
+                out.push_str(&key);
+                out.push_str(": ");
+            }
+            node.print_lines(indent + INDENT, out);
+            out.push(',');
+        };
+        match &self.value {
+            Value::Struct { fields, .. } => fields.iter().for_each(|field| item(Some(field.key.clone()), &field.node)),
+            Value::Map(entries) => entries.iter().for_each(|(key, node)| item(Some(key.to_ron()), node)),
+            Value::Tuple { items, .. } | Value::List(items) => items.iter().for_each(|node| item(None, node)),
+            _ => {}
+        }
+        out.push('\n');
+        out.push_str(&" ".repeat(indent));
+        out.push_str(brackets[1]);
+    }
+
     fn print(&self, out: &mut String) {
         // Writing to a `String` cannot fail.
         match &self.value {
@@ -250,7 +298,13 @@ impl Node {
             Value::Float(value) => out.push_str(&float_to_ron(*value)),
             Value::Char(value) => drop(write!(out, "'{}'", value.escape_default())),
             Value::String(value) => out.push_str(&text_to_ron(value)),
-            Value::Name(name) => out.push_str(name),
+            Value::Name(name) => {
+                // These words are values unless marked as names.
+                if matches!(name.as_str(), "true" | "false" | "inf" | "NaN" | "Some") {
+                    out.push_str("r#");
+                }
+                out.push_str(name);
+            }
             Value::Struct { name, fields } => {
                 out.push_str(name.as_deref().unwrap_or_default());
                 separated(out, '(', ')', fields, |out, field| {

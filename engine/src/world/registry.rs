@@ -160,12 +160,14 @@ pub(super) fn perform<E: Environment>(
     }
 }
 
+type AnyConfigured = Arc<dyn Configured>;
+
 /// How configurations of one environment type are read.
 #[derive(Clone, Copy)]
 struct EnvironmentType {
-    from_json: fn(serde_json::Value) -> Result<Arc<dyn Configured>, String>,
-    from_ron: fn(&str) -> Result<Arc<dyn Configured>, String>,
-    from_scene: fn(&Loaded, &str) -> Result<Arc<dyn Configured>, SceneError>,
+    from_json: fn(serde_json::Value) -> Result<AnyConfigured, String>,
+    from_ron: fn(&str) -> Result<AnyConfigured, String>,
+    from_scene: fn(&Loaded, &str) -> Result<AnyConfigured, SceneError>,
     default_ron: fn() -> String,
 }
 
@@ -216,7 +218,7 @@ impl EnvironmentTypes {
     ///
     /// # Errors
     /// A sentence saying that the type is unknown or what does not fit.
-    pub fn configure(&self, environment: &str, config: serde_json::Value) -> Result<Arc<dyn Configured>, String> {
+    pub fn configure(&self, environment: &str, config: serde_json::Value) -> Result<AnyConfigured, String> {
         (self.find(environment)?.from_json)(config)
     }
 
@@ -224,7 +226,7 @@ impl EnvironmentTypes {
     ///
     /// # Errors
     /// As [`EnvironmentTypes::configure`].
-    pub fn configure_ron(&self, environment: &str, config: &str) -> Result<Arc<dyn Configured>, String> {
+    pub fn configure_ron(&self, environment: &str, config: &str) -> Result<AnyConfigured, String> {
         (self.find(environment)?.from_ron)(config)
     }
 
@@ -232,12 +234,7 @@ impl EnvironmentTypes {
     ///
     /// # Errors
     /// [`SceneError`] at the place in the scene.
-    pub fn configure_tag(
-        &self,
-        environment: &str,
-        loaded: &Loaded,
-        tag: &str,
-    ) -> Result<Arc<dyn Configured>, SceneError> {
+    pub fn configure_tag(&self, environment: &str, loaded: &Loaded, tag: &str) -> Result<AnyConfigured, SceneError> {
         let entry = self.find(environment).map_err(|reason| {
             let path = format!("environments.tags.{tag}.environment");
             SceneError { problems: vec![loaded.problem_at(&path, reason)] }

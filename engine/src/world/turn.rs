@@ -174,9 +174,12 @@ pub fn generate(
     }
 }
 
+type Asked<'a, E> =
+    (&'a EnvironmentId, &'a E, &'a Settings<<E as Environment>::Config>, &'a Budget, &'a mut Answer, &'a mut Phase);
+
 /// Asks the environments' own solvers.
 pub fn ask_expert<E: Environment + Sync>(
-    mut environments: Query<(&EnvironmentId, &E, &Settings<E::Config>, &Budget, &mut Answer, &mut Phase)>,
+    mut environments: Query<Asked<'_, E>>,
     agents: Query<&AgentSettings>,
     rollout: Res<Rollout>,
     text: Option<Res<Text>>,
@@ -203,7 +206,7 @@ pub fn ask_expert<E: Environment + Sync>(
 
 /// Asks for random actions.
 pub fn ask_random<E: Environment + Sync>(
-    mut environments: Query<(&EnvironmentId, &E, &Settings<E::Config>, &Budget, &mut Answer, &mut Phase)>,
+    mut environments: Query<Asked<'_, E>>,
     agents: Query<&AgentSettings>,
     rollout: Res<Rollout>,
     text: Option<Res<Text>>,

@@ -131,6 +131,7 @@ impl<B: Backend> Generator<B> {
             inputs: [backend.zeros(rows * width)?, backend.zeros(rows * width)?],
             slot: Slot::new(backend, config, rows)?,
             scratch: Scratch::new(backend, config, rows)?,
+            mid: backend.zeros(rows * width)?,
             picked: backend.zeros(sampled * width)?,
             normed: backend.zeros(sampled * width)?,
             logits: backend.zeros(sampled * config.vocab_size)?,

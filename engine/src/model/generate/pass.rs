@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ragen_kernels::{Backend, Choice};
 
-use super::super::layer::{Pass, Scratch, Slot, forward_layer};
+use super::super::layer::{Pass, Scratch, Slot, forward_last_layer, forward_layer};
 use super::super::{ModelError, Weights};
 use super::{Generator, SAMPLED_ROWS};
 
@@ -13,6 +13,8 @@ pub(super) struct Room<B: Backend> {
     pub(super) inputs: [B::Buffer; 2],
     pub(super) slot: Slot<B>,
     pub(super) scratch: Scratch<B>,
+    /// Middles of the last layer's rows that a token is drawn from.
+    pub(super) mid: B::Buffer,
     pub(super) picked: B::Buffer,
     pub(super) normed: B::Buffer,
     pub(super) logits: B::Buffer,
@@ -32,12 +34,18 @@ impl<B: Backend> Generator<B> {
     pub(super) fn run(&mut self, weights: &Weights<B>) -> Result<(), ModelError> {
         let pass = Pass { tokens: &self.tokens, positions: &self.positions, layout: &self.layout };
         let backend = weights.backend().as_ref();
-        let Room { inputs: [x, next], slot, scratch, .. } = &mut self.room;
+        let Room { inputs: [x, next], slot, scratch, mid, .. } = &mut self.room;
         backend.embedding(weights.value(weights.parameters().embedding), pass.tokens, self.config.hidden_size, x)?;
-        for (layer, keys) in self.keys.iter_mut().enumerate() {
+        let last = self.config.layers - 1;
+        for (layer, keys) in self.keys[..last].iter_mut().enumerate() {
             forward_layer(weights, layer, pass, x, slot, scratch, keys, false, Some(next))?;
             std::mem::swap(x, next);
         }
+        self.drawn.rows.clear();
+        self.drawn.rows.extend(self.ready.iter().map(|&(row, _)| row));
+        let (rows, keys) = (&self.drawn.rows, &mut self.keys[last]);
+        forward_last_layer(weights, pass, rows, x, slot, scratch, keys, false, mid, Some(next))?;
+        std::mem::swap(x, next);
         let count = self.ready.len();
         self.drawn.ids.resize(count, 0);
         self.drawn.logprobs.resize(count, 0.0);
@@ -63,8 +71,8 @@ impl<B: Backend> Generator<B> {
         let (count, width, outputs) = (range.len(), self.config.hidden_size, self.config.vocab_size);
         drawn.rows.clear();
         drawn.choices.clear();
-        for &(row, index) in &self.ready[range.clone()] {
-            drawn.rows.push(row);
+        for (place, &(_, index)) in range.clone().zip(&self.ready[range.clone()]) {
+            drawn.rows.push(place as u32);
             drawn.choices.push(self.running[index].choice());
         }
         backend.gather(&room.inputs[0], &drawn.rows, width, &mut room.picked)?;

@@ -114,7 +114,10 @@ fn trace<B: Backend>(folder: &Folder, network: &mut Network<B>, report: &mut Rep
     for (layer, slot) in room.slots.iter().enumerate() {
         check(&slot.query, config.query_width(), &format!("layers.{layer}.q"), config.heads)?;
         check(&slot.attended, config.query_width(), &format!("layers.{layer}.attn_heads"), 1)?;
-        check(&room.inputs[layer + 1], config.hidden_size, &format!("layers.{layer}.out"), 1)?;
+        // All rows were selected, so the last layer's output is what the head picked.
+        let picked = room.head.as_ref().map(|head| &head.picked).filter(|_| layer + 1 == config.layers);
+        let out = picked.unwrap_or(&room.inputs[layer + 1]);
+        check(out, config.hidden_size, &format!("layers.{layer}.out"), 1)?;
     }
     if let Some(head) = &room.head {
         check(&head.normed, config.hidden_size, "final_norm", 1)?;
