@@ -154,7 +154,7 @@ fn load(arguments: &Arguments) -> Result<Loaded, Failure> {
     let size = validation.group_size;
     let groups = match arguments.episodes {
         None => validation.groups,
-        Some(episodes) if episodes % size == 0 => episodes / size,
+        Some(episodes) if episodes.is_multiple_of(size) => episodes / size,
         Some(episodes) => {
             return Err(Failure::usage(format!(
                 "--episodes {episodes} does not fill groups of {size}, the scene's environments.validation.group_size"

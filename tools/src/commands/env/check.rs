@@ -362,7 +362,7 @@ mod tests {
     fn a_difference_between_two_plays_is_found() {
         let trace = Trace { states: vec!["a".into(), "b".into()], ..Trace::default() };
         let other = Trace { states: vec!["a".into(), "c".into()], ..Trace::default() };
-        assert!(same(&[trace.clone()], vec![Ok((trace.clone(), Spent::default()))]).is_ok());
+        assert!(same(std::slice::from_ref(&trace), vec![Ok((trace.clone(), Spent::default()))]).is_ok());
         let error = same(&[trace], vec![Ok((other, Spent::default()))]).unwrap_err();
         assert_eq!(error, "seed 1: the state after action 1 differs");
     }
