@@ -3,7 +3,7 @@
 use bevy_ecs::prelude::*;
 
 use super::recompute::{score_rows, targets_of};
-use super::{Batch, LearnState, ValueUnits, settings};
+use super::{Batch, LearnState, VALUE_GAIN, ValueUnits, settings};
 use crate::algorithm::advantage::AdvantageSettings;
 use crate::algorithm::batch_fit::{divisor, mini_batches};
 use crate::algorithm::error::AlgorithmError;
@@ -115,7 +115,7 @@ impl<'a> Update<'a> {
     fn new(scene: &'a Scene, store: &'a TokenStore, model: &'a mut Model, state: &LearnState) -> Self {
         let units = state.value_units.unwrap_or(ValueUnits { mean: 0.0, scale: 1.0 });
         let mut value = settings::value_loss(scene);
-        value.value_clip = value.value_clip.map(|clip| clip / units.scale);
+        value.value_clip = value.value_clip.map(|clip| clip / (units.scale * VALUE_GAIN));
         Self {
             scene,
             store,
@@ -289,8 +289,11 @@ fn value_gradient(
         weight: &gathered.weight[range.clone()],
         mask: &gathered.mask[range],
     };
-    let sums = loss.backward(&tokens, &mut upstream.d_value)?;
-    upstream.d_value.iter_mut().for_each(|gradient| *gradient *= factor as f32);
+    let mut sums = loss.backward(&tokens, &mut upstream.d_value)?;
+    // The loss is measured in deviations of the returns, which are VALUE_GAIN times smaller than outputs suggest.
+    let squared = VALUE_GAIN * VALUE_GAIN;
+    upstream.d_value.iter_mut().for_each(|gradient| *gradient *= (factor * squared) as f32);
+    sums.loss *= squared;
     Ok(sums)
 }
 
