@@ -177,7 +177,11 @@ pub const REGISTRY: &[Definition] = &[
     metric("actor/lr", "rate", "Learning rate of the policy."),
     metric("actor/reward_kl_penalty", "nats", "KL divergence taken off the reward, mean over rows."),
     metric("actor/reward_kl_penalty_coeff", "factor", "Weight of that penalty."),
-    metric("critic/vf_loss", "loss", "Value loss, mean over optimiser steps."),
+    metric(
+        "critic/vf_loss",
+        "loss",
+        "Value loss in units of the first batch's deviation of returns, mean over optimiser steps.",
+    ),
     metric("critic/vf_clipfrac", "share", "Tokens whose clipped value loss is the larger."),
     metric(
         "critic/vf_explained_var",

@@ -3,7 +3,7 @@
 use bevy_ecs::prelude::*;
 
 use super::score::{trained_tokens, turn_ends};
-use super::{Batch, LearnState, settings};
+use super::{Batch, LearnState, ValueUnits, settings};
 use crate::algorithm::advantage::AdvantageBatch;
 use crate::algorithm::error::AlgorithmError;
 use crate::algorithm::kl::penalise_rewards;
@@ -34,7 +34,7 @@ pub fn estimate_advantages(
     let mut gathered = Gathered::new(&store, &kept);
     let estimated = gathered
         .charge_divergence(&store, &scene, &mut state, &mut metrics)
-        .and_then(|()| gathered.estimate(&kept, &batch, &trajectories, &scene, &mut store, &mut metrics));
+        .and_then(|()| gathered.estimate(&kept, &batch, &trajectories, &scene, &mut state, &mut store, &mut metrics));
     if let Err(error) = estimated {
         faults.report(WorldError::Algorithm(error));
     }
@@ -98,12 +98,14 @@ impl Gathered {
         Ok(())
     }
 
+    #[expect(clippy::too_many_arguments, reason = "a system's data, handed on")]
     fn estimate(
         &self,
         kept: &[&Trajectory],
         batch: &Batch,
         trajectories: &Trajectories,
         scene: &ActiveScene,
+        state: &mut LearnState,
         store: &mut TokenStore,
         metrics: &mut Metrics,
     ) -> Result<(), AlgorithmError> {
@@ -111,20 +113,36 @@ impl Gathered {
         let scores: Vec<f64> = rows.iter().map(|row| self.rewards[row].iter().sum()).collect();
         let groups: Vec<usize> = kept.iter().map(|trajectory| trajectory.group as usize).collect();
         let kept_groups = groups.iter().collect::<std::collections::BTreeSet<_>>().len();
-        let values = self.of(&store.value);
+        let outputs = self.of(&store.value);
         let all = vec![true; kept.len()];
-        let estimates = settings::advantage(&scene.0).estimate(&AdvantageBatch {
-            rows,
-            rewards: &self.rewards,
-            values: Some(&values),
-            mask: &self.mask,
-            turn_ends: Some(&self.turn_ends),
-            scores: &scores,
-            groups: &groups,
-            counted: &all,
-            original: &all,
-            kept: (kept_groups, trajectories.groups),
-        })?;
+        let settings = settings::advantage(&scene.0);
+        let estimate = |values: &[f64]| {
+            settings.estimate(&AdvantageBatch {
+                rows,
+                rewards: &self.rewards,
+                values: Some(values),
+                mask: &self.mask,
+                turn_ends: Some(&self.turn_ends),
+                scores: &scores,
+                groups: &groups,
+                counted: &all,
+                original: &all,
+                kept: (kept_groups, trajectories.groups),
+            })
+        };
+        let units = match state.value_units {
+            Some(units) => units,
+            // Without a value to go by, returns are what followed.
+            None => ValueUnits::of(&estimate(&vec![0.0; outputs.len()])?.returns),
+        };
+        let values: Vec<f64> = outputs.iter().map(|&output| units.value(output)).collect();
+        let estimates = estimate(&values)?;
+        if settings.estimator.needs_values() {
+            state.value_units = Some(units);
+        }
+        for (&token, &value) in self.tokens.iter().zip(&values) {
+            store.value[token] = value as f32;
+        }
         for (place, &token) in self.tokens.iter().enumerate() {
             store.advantage[token] = estimates.advantages[place] as f32;
             store.return_[token] = estimates.returns[place] as f32;
@@ -132,7 +150,7 @@ impl Gathered {
         let scores: Vec<f64> = batch.kept.iter().map(|&index| batch.scores[index]).collect();
         report("score", &scores, metrics);
         report("advantages", &estimates.advantages, metrics);
-        if settings::advantage(&scene.0).estimator.needs_values() {
+        if settings.estimator.needs_values() {
             report("returns", &estimates.returns, metrics);
             report("values", &values, metrics);
             metrics.set("critic/vf_explained_var", explained_variance(&estimates.returns, &values, &self.mask)?);

@@ -58,11 +58,46 @@ pub struct Batch {
     pub kept_share: f64,
 }
 
+/// A critic's output `v` stands for the value `mean + scale · v`.
+///
+/// Returns of different environments differ by orders of magnitude. In these units a fresh critic, whose output is 0, predicts
+/// the mean return, and its loss weighs about as much as the policy's.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct ValueUnits {
+    /// Mean return of the first batch.
+    pub mean: f64,
+    /// Deviation of the returns of the first batch, at least 1e-3.
+    pub scale: f64,
+}
+
+impl ValueUnits {
+    /// Units from the returns of a batch.
+    #[must_use]
+    pub fn of(returns: &[f64]) -> Self {
+        let sample = crate::algorithm::statistics::Sample::of(returns);
+        Self { mean: sample.mean, scale: sample.deviation().max(1e-3) }
+    }
+
+    /// The value that a critic's output stands for.
+    #[must_use]
+    pub fn value(self, output: f64) -> f64 {
+        self.mean + self.scale * output
+    }
+
+    /// The output that stands for a value.
+    #[must_use]
+    pub fn output(self, value: f64) -> f64 {
+        (value - self.mean) / self.scale
+    }
+}
+
 /// What learning carries from one iteration to the next. Everything in it is part of a checkpoint.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Resource, Serialize)]
 pub struct LearnState {
     /// Iterations completed.
     pub iteration: u64,
+    /// Units in which the critic predicts: fixed by the first batch.
+    pub value_units: Option<ValueUnits>,
     /// Weight of the KL penalty in the reward, where a controller moves it.
     pub kl_weight: Option<f64>,
     /// Iterations in a row whose filter kept nothing.

@@ -3,7 +3,7 @@
 use bevy_ecs::prelude::*;
 
 use super::recompute::{score_rows, targets_of};
-use super::{Batch, LearnState, settings};
+use super::{Batch, LearnState, ValueUnits, settings};
 use crate::algorithm::advantage::AdvantageSettings;
 use crate::algorithm::batch_fit::{divisor, mini_batches};
 use crate::algorithm::error::AlgorithmError;
@@ -36,7 +36,7 @@ pub fn optimise(
     if batch.rows.is_empty() {
         return;
     }
-    let mut update = Update::new(&scene.0, &store, &mut model, state.iteration);
+    let mut update = Update::new(&scene.0, &store, &mut model, &state);
     let result = update.run(&batch.rows, trajectories.groups, &mut metrics);
     match result {
         Ok(()) => update.report(&mut metrics),
@@ -50,6 +50,7 @@ struct Update<'a> {
     store: &'a TokenStore,
     model: &'a mut Model,
     iteration: u64,
+    units: ValueUnits,
     policy: PolicyLoss,
     value: ValueLoss,
     advantage: AdvantageSettings,
@@ -84,6 +85,7 @@ impl Gathered {
         rows: &[usize],
         targets: &[Vec<u32>],
         policy: &PolicyLoss,
+        units: ValueUnits,
     ) -> Result<Self, AlgorithmError> {
         let mut bounds = vec![0];
         let mut tokens = Vec::new();
@@ -93,14 +95,16 @@ impl Gathered {
             bounds.push(tokens.len());
         }
         let of = |numbers: &[f32]| tokens.iter().map(|&token| numbers[token]).collect();
+        let in_units =
+            |numbers: &[f32]| tokens.iter().map(|&token| units.output(f64::from(numbers[token])) as f32).collect();
         let mask = vec![true; tokens.len()];
         let weight = policy.aggregation.weights(Rows::new(&bounds)?, &mask)?;
         Ok(Self {
             old_logprob: of(&store.logprob),
             reference: of(&store.reference_logprob),
             advantage: of(&store.advantage),
-            old_value: of(&store.value),
-            target: of(&store.return_),
+            old_value: in_units(&store.value),
+            target: in_units(&store.return_),
             weight,
             mask,
         })
@@ -108,14 +112,18 @@ impl Gathered {
 }
 
 impl<'a> Update<'a> {
-    fn new(scene: &'a Scene, store: &'a TokenStore, model: &'a mut Model, iteration: u64) -> Self {
+    fn new(scene: &'a Scene, store: &'a TokenStore, model: &'a mut Model, state: &LearnState) -> Self {
+        let units = state.value_units.unwrap_or(ValueUnits { mean: 0.0, scale: 1.0 });
+        let mut value = settings::value_loss(scene);
+        value.value_clip = value.value_clip.map(|clip| clip / units.scale);
         Self {
             scene,
             store,
             model,
-            iteration,
+            iteration: state.iteration,
+            units,
             policy: settings::policy_loss(scene),
-            value: settings::value_loss(scene),
+            value,
             advantage: settings::advantage(scene),
             policy_sums: PolicySums::default(),
             value_sums: ValueSums::default(),
@@ -155,7 +163,7 @@ impl<'a> Update<'a> {
     fn mini_batch(&mut self, rows: &[usize]) -> Result<(), WorldError> {
         let scene = self.scene;
         let targets = targets_of(self.store, rows);
-        let gathered = Gathered::new(self.store, rows, &targets, &self.policy)?;
+        let gathered = Gathered::new(self.store, rows, &targets, &self.policy, self.units)?;
         let rows = score_rows(self.store, rows, &targets);
         let temperature = scene.sampling.train.temperature as f32;
         let micro_tokens = scene.update.micro_tokens as usize;
@@ -235,7 +243,7 @@ impl<'a> Update<'a> {
         if self.advantage.estimator.needs_values() {
             metrics.set("critic/vf_loss", self.value_sums.loss / steps);
             metrics.set("critic/vf_clipfrac", self.value_sums.clip_fraction());
-            metrics.set("critic/vpred_mean", self.value_sums.mean_value());
+            metrics.set("critic/vpred_mean", self.units.value(self.value_sums.mean_value()));
             if self.scene.critic.kind == CriticKind::Separate {
                 metrics.set("critic/grad_norm", self.norms.critic / steps);
                 metrics.set("critic/lr", f64::from(settings::critic_step(self.scene, self.iteration).lr));
