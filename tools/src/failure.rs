@@ -89,8 +89,8 @@ impl Failure {
     /// Shows the message and gives the exit code.
     pub fn report(&self) -> ExitCode {
         // Problems of a scene begin with their own `error[...]`.
-        let prefix = if self.message.starts_with("error") { "" } else { "error: " };
         let scene = self.message.starts_with("error[");
+        let prefix = if scene { "" } else { "error: " };
         let lines: Vec<&str> = self.message.lines().collect();
         let shown = if scene { lines.len() } else { lines.len().min(SHOWN_LINES) };
         if !self.message.is_empty() {

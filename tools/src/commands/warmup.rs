@@ -20,7 +20,7 @@ const LINES: u64 = 20;
 ///
 /// A plan names the model's shape, the scenes whose experts are imitated, and the optimiser.
 #[derive(Args, Debug)]
-#[command(after_help = help!("ragen warmup configs/models/tiny.warmup.ron --out models/mine"))]
+#[command(after_help = help!("ragen warmup configs/models/tiny.ron --out models/mine"))]
 pub struct Arguments {
     /// The plan
     plan: PathBuf,
@@ -30,13 +30,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let out = match (&arguments.out, arguments.plan.to_str()) {
-        (Some(out), _) => out.clone(),
-        (None, Some(plan)) if plan.ends_with(".ron") => {
-            let stem = plan.trim_end_matches(".ron");
-            PathBuf::from(stem.strip_suffix(".warmup").unwrap_or(stem))
-        }
-        _ => return Err(Failure::usage("--out is needed, since the plan's name does not end in .ron")),
+    let beside = || arguments.plan.extension().map(|_| arguments.plan.with_extension(""));
+    let Some(out) = arguments.out.clone().or_else(beside) else {
+        return Err(Failure::usage("--out is needed, since the plan's name has no ending to leave out"));
     };
     let started = Instant::now();
     let bar = progress::bar(0, "steps");
