@@ -88,15 +88,10 @@ pub(super) fn thought(lake: &FrozenLake, config: &FrozenLakeConfig, action: &str
     let goal = shape.relation(player, lake.goal());
     let step = leading_direction(action, &config.action_lookup, &DIRECTIONS)
         .map_or(String::new(), |direction| format!(", walk {}", direction.word()));
-    let wording = stream.below(3);
+    // One way to begin and two to end: wording that varies freely would be noise that a policy gradient has to average out.
+    let step = if stream.chance(0.5) { step } else { String::new() };
     match shape.nearest(player, lake.holes()) {
-        Some(hole) if wording == 0 => {
-            format!("goal {goal}, hole {}{step}", shape.relation(player, hole))
-        }
-        Some(hole) if wording == 1 => {
-            format!("hole {}, goal {goal}", shape.relation(player, hole))
-        }
-        None if wording == 0 => format!("goal {goal}, no hole{step}"),
-        _ => format!("the goal is {goal}{step}"),
+        Some(hole) => format!("goal {goal}, hole {}{step}", shape.relation(player, hole)),
+        None => format!("goal {goal}, no hole{step}"),
     }
 }
