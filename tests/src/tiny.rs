@@ -129,12 +129,17 @@ impl Bench {
         Scene::parse("tiny.ron", SCENE, &overrides).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Runs the scene into the run directory `name`.
+    /// A run that is about to begin in the directory `name`.
+    #[must_use]
+    pub fn start(&self, name: &str, set: &[&str]) -> Run {
+        Run::create(paid_by_the_byte(), &self.scene(set), &self.at(name))
+            .unwrap_or_else(|error| panic!("{set:?}: {error}"))
+    }
+
+    /// Runs the scene into the directory `name`.
     #[must_use]
     pub fn run(&self, name: &str, set: &[&str]) -> Finished {
-        let mut run = Run::create(paid_by_the_byte(), &self.scene(set), &self.at(name))
-            .unwrap_or_else(|error| panic!("{set:?}: {error}"));
-        finish(&mut run)
+        finish(&mut self.start(name, set))
     }
 
     /// Continues the run in a directory; also returns why newer checkpoints were refused.
@@ -154,7 +159,9 @@ pub struct Finished {
     pub metrics: Vec<Metrics>,
 }
 
-fn finish(run: &mut Run) -> Finished {
+/// Runs to the end.
+#[must_use]
+pub fn finish(run: &mut Run) -> Finished {
     let mut all = Vec::new();
     let mut observer = |event: &Event<'_>| {
         if let Event::Iteration { metrics, .. } = event {
