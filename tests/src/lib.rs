@@ -1,6 +1,8 @@
 //! Small worlds for the outside tests: an environment of a few lines, a codec whose tokens can be chosen freely, and a model
 //! that says what a script tells it.
 
+pub mod tiny;
+
 use std::collections::VecDeque;
 use std::path::Path;
 

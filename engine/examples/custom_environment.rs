@@ -1,0 +1,60 @@
+//! A whole environment from outside the engine: a lift that must reach the top floor. Its expert plays one episode.
+
+use bevy_app::App;
+use bevy_ecs::component::Component;
+use ragen::environment::{Action, ActionSpace, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome};
+use ragen::{random::Stream, record::TrajectoryRecord, run, scene::Scene, world::AddEnvironment as _};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Component)]
+struct Lift(u32);
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+struct LiftConfig {
+    top: u32,
+}
+
+impl Environment for Lift {
+    type Config = LiftConfig;
+    const NAME: &'static str = "lift";
+
+    fn reset(config: &LiftConfig, seed: InstanceSeed) -> Result<Self, ResetError> {
+        Ok(Self(seed.stream(Self::NAME).below(config.top as usize) as u32))
+    }
+    fn instruction(config: &LiftConfig, facts: &PromptFacts<'_>) -> String {
+        format!("Take the lift to floor {}, for example with {}.", config.top, facts.example(&["Up", "Up"]))
+    }
+    fn observe(&self, _: &LiftConfig) -> String {
+        format!("You are on floor {}.", self.0)
+    }
+    fn actions(&self, _: &LiftConfig) -> ActionSpace {
+        ActionSpace::Names(vec!["Up".into(), "Down".into()].into())
+    }
+    fn step(&mut self, config: &LiftConfig, action: Action<'_>, _: &mut Stream) -> StepOutcome {
+        self.0 = if action == Action::Index(0) { self.0 + 1 } else { self.0.saturating_sub(1) };
+        let top = self.0 == config.top;
+        StepOutcome { reward: f32::from(top), done: top, success: top, valid: true, effective: true, ..Default::default() }
+    }
+    fn render(&self, config: &LiftConfig) -> Picture {
+        Picture::Card { title: self.observe(config), lines: Vec::new() }
+    }
+    fn expert(&self, config: &LiftConfig) -> Option<Vec<String>> {
+        Some(vec!["Up".into(); (config.top - self.0) as usize])
+    }
+}
+
+const SCENE: &str = r#"(agent: (kind: Expert), environments: (validation: (mix: ["Tower"], groups: 1), train: (mix: ["Tower"]),
+    tags: {"Tower": (environment: "lift", max_actions: 9, config: (top: 5))}, reject_validation_instances: false))"#;
+
+pub fn play() -> Result<TrajectoryRecord, Box<dyn std::error::Error>> {
+    let mut app = App::empty();
+    app.add_plugins(ragen::RagenPlugins).add_environment::<Lift>();
+    let scene = Scene::parse("tower.ron", SCENE, &[])?;
+    Ok(run::evaluate(app, &scene, &Default::default(), &mut |_, _| true)?.records.remove(0))
+}
+
+pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+    play()?.messages.iter().for_each(|message| println!("{}: {}", message.role, message.content));
+    Ok(())
+}

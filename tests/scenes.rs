@@ -1,0 +1,82 @@
+//! Every scene and shared file of the repository can be used.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ragen::environment::tags::TAGS;
+use ragen::scene::{Scene, reference_markdown};
+use ragen::world::EnvironmentTypes;
+use ragen_tests::tiny::{Bench, plain_app};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The RON files of a directory of the repository, sorted.
+fn files(directory: &str) -> Vec<PathBuf> {
+    let directory = root().join(directory);
+    let entries = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "ron"));
+    files.sort();
+    files
+}
+
+fn check(path: &Path) -> Scene {
+    let tags: Vec<&str> = TAGS.iter().map(|tag| tag.name).collect();
+    Scene::load_checked(path, &[], &tags).unwrap_or_else(|error| panic!("{error}")).scene
+}
+
+#[test]
+fn every_scene_can_be_run() {
+    let scenes = files("scenes");
+    assert!(scenes.len() >= 5, "{scenes:?}");
+    for path in scenes {
+        let scene = check(&path);
+        assert_eq!(Some(scene.name.as_str()), path.file_stem().and_then(|name| name.to_str()));
+        // What is written into run directories is the same scene.
+        let again = Scene::parse("again.ron", &scene.to_ron(), &[]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(again.scene, scene, "{}", path.display());
+    }
+}
+
+#[test]
+fn every_algorithm_can_be_the_base_of_a_scene_and_learns() {
+    let bench = Bench::new();
+    let algorithms = files("configs/algorithms");
+    assert_eq!(algorithms.len(), 5, "{algorithms:?}");
+    for path in algorithms {
+        let path = path.canonicalize().unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let scene = format!("(base: {:?})", path.display().to_string());
+        let file = bench.at(&format!("{name}.ron"));
+        fs::write(&file, scene).unwrap();
+        check(&file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("// "), "{name} does not name its source");
+        let small = format!(
+            "(base: {:?}, name: {name:?}, model: (path: {:?}), environments: (train: (groups: 4, group_size: 4)),
+              agent: (max_turns: 1, max_context_tokens: 700), sampling: (max_new_tokens: 4), update: (mini_batch: 4),
+              run: (iterations: 1, validate_first: false, validate_every: 0))",
+            path.display().to_string(),
+            bench.model().display().to_string(),
+        );
+        fs::write(&file, small).unwrap();
+        let loaded = Scene::load(&file, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let app = ragen_tests::tiny::paid_by_the_byte();
+        let mut run = ragen::run::Run::create(app, &loaded, &bench.at(&name)).unwrap();
+        let metrics = ragen_tests::tiny::finish(&mut run).metrics;
+        assert_eq!(metrics[0].get("train/skipped_update"), Some(0.0), "{name}");
+    }
+}
+
+/// `ragen explain > scenes/README.md` writes it.
+#[test]
+fn the_reference_of_all_keys_is_up_to_date() {
+    let types = plain_app().world().resource::<EnvironmentTypes>().defaults();
+    let written = fs::read_to_string(root().join("scenes/README.md")).unwrap();
+    assert!(
+        written.trim_end() == reference_markdown(&types).trim_end(),
+        "scenes/README.md is out of date: cargo run --release -- explain > scenes/README.md"
+    );
+}
