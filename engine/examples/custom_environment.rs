@@ -2,7 +2,9 @@
 
 use bevy_app::App;
 use bevy_ecs::component::Component;
-use ragen::environment::{Action, ActionSpace, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome};
+use ragen::environment::{
+    Action, ActionSpace, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome,
+};
 use ragen::{random::Stream, record::TrajectoryRecord, run, scene::Scene, world::AddEnvironment as _};
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +36,14 @@ impl Environment for Lift {
     fn step(&mut self, config: &LiftConfig, action: Action<'_>, _: &mut Stream) -> StepOutcome {
         self.0 = if action == Action::Index(0) { self.0 + 1 } else { self.0.saturating_sub(1) };
         let top = self.0 == config.top;
-        StepOutcome { reward: f32::from(top), done: top, success: top, valid: true, effective: true, ..Default::default() }
+        StepOutcome {
+            reward: f32::from(top),
+            done: top,
+            success: top,
+            valid: true,
+            effective: true,
+            ..Default::default()
+        }
     }
     fn render(&self, config: &LiftConfig) -> Picture {
         Picture::Card { title: self.observe(config), lines: Vec::new() }
