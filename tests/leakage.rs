@@ -62,8 +62,7 @@ fn a_finite_tag_that_is_used_up_says_so() {
     let error = rollout(&mut app, &plan, agents).unwrap_err();
     assert!(matches!(&error, WorldError::Exhausted { tag, .. } if tag == "Bandit"), "{error}");
     assert!(error.to_string().contains("reject_validation_instances: false"), "{error}");
-    let (mut app, plan, agents, _) =
-        prepared("Bandit", 8, 256, &["environments.reject_validation_instances=false"]);
+    let (mut app, plan, agents, _) = prepared("Bandit", 8, 256, &["environments.reject_validation_instances=false"]);
     rollout(&mut app, &plan, agents).unwrap();
 }
 
@@ -71,7 +70,8 @@ fn a_finite_tag_that_is_used_up_says_so() {
 fn seeds_count_on_from_iteration_to_iteration() {
     let bench = Bench::new();
     let mix = "environments.train=(mix: [\"SimpleSokoban\"], groups: 4, group_size: 2)";
-    let run = bench.run("seeds", &[mix, "seed.train=7", "seed.validation=50", "run=(iterations: 2, validate_every: 1)"]);
+    let run =
+        bench.run("seeds", &[mix, "seed.train=7", "seed.validation=50", "run=(iterations: 2, validate_every: 1)"]);
     let seeds = |file: &str| {
         let records = read_trajectories(&run.outcome.directory.join("trajectories").join(file)).unwrap();
         records.iter().map(|record| record.metadata.seed).collect::<Vec<_>>()

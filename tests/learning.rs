@@ -40,7 +40,11 @@ const VARIANTS: [(&str, &[&str], &str); 11] = [
     ),
     (
         "filtered",
-        &["advantage.estimator=Rloo", "filter=(strategy: TopP(value: 0.5), include_zero: false)", "update.mini_batch=4"],
+        &[
+            "advantage.estimator=Rloo",
+            "filter=(strategy: TopP(value: 0.5), include_zero: false)",
+            "update.mini_batch=4",
+        ],
         "rollout/filter_kept_count",
     ),
 ];
@@ -139,7 +143,8 @@ fn an_empty_batch_is_skipped_and_counted() {
 fn a_warm_up_starts_above_zero() {
     let bench = Bench::new();
     let set = ["actor.optimizer=(lr: 4e-3, schedule: (warmup_steps: 4))", "run.iterations=5"];
-    let rates: Vec<f64> = bench.run("rates", &set).metrics.iter().filter_map(|metrics| metrics.get("actor/lr")).collect();
+    let rates: Vec<f64> =
+        bench.run("rates", &set).metrics.iter().filter_map(|metrics| metrics.get("actor/lr")).collect();
     for (rate, expected) in rates.iter().zip([1e-3, 2e-3, 3e-3, 4e-3, 4e-3]) {
         assert!((rate - expected).abs() < 1e-8, "{rates:?}");
     }

@@ -34,8 +34,7 @@ fn control_tokens_in_answers_do_not_shift_the_mask() {
     let user = |letter| vec![START, byte(b'u'), letter, END, newline, START, byte(b'a')];
     let window = ContextWindow { mode: ContextMode::Full, turns: None, max_tokens: 100, max_new_tokens: 10 };
     let mut conversation = Conversation::new(Arc::from([START, byte(b's'), END, newline]));
-    let answers =
-        [vec![byte(b'x'), START, byte(b'u'), END], vec![byte(b'y'), START, byte(b'a'), START, byte(b'z')]];
+    let answers = [vec![byte(b'x'), START, byte(b'u'), END], vec![byte(b'y'), START, byte(b'a'), START, byte(b'z')]];
     for (turn, ids) in answers.iter().enumerate() {
         conversation.open_turn(user(byte(b'A') + turn as u32), vec![forced], &window).unwrap();
         let zeros = vec![0.0; ids.len()];

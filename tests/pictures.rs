@@ -30,8 +30,7 @@ fn a_replay_draws_the_same_bytes() {
         let first = draw_all(&types, records.iter(), &directory.path().join(tag)).unwrap();
         assert_eq!(first.len(), 3);
         // Through a file, as a later reader sees them.
-        let lines: String =
-            records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect();
+        let lines: String = records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect();
         let path = directory.path().join(format!("{tag}.jsonl"));
         std::fs::write(&path, lines).unwrap();
         let read = read_trajectories(&path).unwrap();
