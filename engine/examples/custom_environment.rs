@@ -41,7 +41,7 @@ impl Environment for Lift {
     }
 }
 
-const SCENE: &str = r#"(agent: (kind: Expert), environments: (tags: {"Tower": (environment: "lift", max_actions: 9, config: (top: 5))},
+const SCENE: &str = r#"(agent: (kind: Expert), environments: (tags: {"Tower": (environment: "lift", config: (top: 5))},
     train: (mix: ["Tower"]), validation: (mix: ["Tower"], groups: 1)))"#;
 
 /// The expert's episode.
