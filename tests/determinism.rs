@@ -1,7 +1,11 @@
 //! A run depends on its scene and seed alone.
 
-use ragen_tests::tiny::{Bench, assert_same_files};
+use ragen::environment::{InstanceSeed, Split, tags};
+use ragen::random::hash_bytes;
+use ragen::world::EnvironmentTypes;
+use ragen_tests::tiny::{Bench, assert_same_files, plain_app};
 use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
 
 /// Two iterations, each with a validation before and after, a critic and two epochs of shuffled mini-batches.
 const SET: [&str; 5] = [
@@ -63,4 +67,32 @@ fn instances_have_a_seed_of_their_own() {
     let base = first_states("base", "seed.run=1");
     assert_eq!(base, first_states("run", "seed.run=2"));
     assert_ne!(base, first_states("train", "seed.train=20000"));
+}
+
+/// Seeds name the same worlds on every machine, in every build and with any number of threads: these numbers may never change.
+const FIRST_STATES: [(&str, u64); 5] = [
+    ("SimpleSokoban", 4711509334250160333),
+    ("LargerSokoban", 6516690657556787212),
+    ("FrozenLake", 10975130140394973506),
+    ("Bandit", 16359747384588229787),
+    ("Countdown", 11082786742427491505),
+];
+
+#[test]
+fn a_thousand_first_states_are_those_of_every_other_machine() {
+    let types = plain_app().world().resource::<EnvironmentTypes>().clone();
+    for threads in [1, 2] {
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let found = FIRST_STATES.map(|(name, _)| {
+            let tag = tags::find(name).unwrap();
+            let configured = types.configure_ron(tag.environment, tag.config).unwrap();
+            let first = |seed| {
+                let seed = InstanceSeed { seed, split: Split::Train, attempt: 0 };
+                configured.instance(seed, 0).unwrap().observation
+            };
+            let states: Vec<String> = pool.install(|| (0..1000_u64).into_par_iter().map(first).collect());
+            (name, hash_bytes(states.join("\n").as_bytes()))
+        });
+        assert_eq!(found, FIRST_STATES, "{threads} threads");
+    }
 }

@@ -8,7 +8,7 @@ use ragen_tests::tiny::{Bench, finish};
 type Mode = (&'static str, &'static [&'static str], fn(usize) -> usize);
 
 const MODES: [Mode; 5] = [
-    ("all turns", &["agent.context=Full", "agent.history=None"], |_| 1),
+    ("all turns", &["agent.context=Full", "agent.history=None", "agent.max_context_tokens=1000"], |_| 1),
     // The system message and the first turn leave no room for a third one beside them.
     ("overflowing", &["agent.context=Full", "agent.history=None", "agent.max_context_tokens=420"], |_| 0),
     ("last two turns", &["agent.context=LimitedMultiTurn", "agent.history=2"], |turns| turns),

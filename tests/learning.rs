@@ -150,3 +150,33 @@ fn a_warm_up_starts_above_zero() {
     }
     assert_eq!(rates.len(), 5);
 }
+
+/// A prompt that leaves no room for an answer gives no token to train on.
+#[test]
+fn a_context_that_is_full_from_the_start_is_counted() {
+    let bench = Bench::new();
+    let run = bench.run("full", &["agent.max_context_tokens=60", "advantage.estimator=Gae"]);
+    assert_eq!(run.metrics[0].get("train/skipped_update"), Some(1.0));
+    let path = run.outcome.directory.join("trajectories/step_1.jsonl");
+    for record in ragen::run::directory::read_trajectories(&path).unwrap() {
+        assert_eq!(record.metadata.status, ragen::record::EpisodeStatus::ContextFull);
+        assert!(record.turns.is_empty());
+    }
+}
+
+/// Control tokens other than the end of a turn cannot be sampled, however likely a model makes them.
+#[test]
+fn a_policy_cannot_open_a_turn_of_the_environment() {
+    let bench = Bench::new();
+    let run = bench.run("banned", &["sampling.train.temperature=100.0", "sampling.max_new_tokens=64"]);
+    let path = run.outcome.directory.join("trajectories/step_1.jsonl");
+    let records = ragen::run::directory::read_trajectories(&path).unwrap();
+    let ids: Vec<u32> =
+        records.iter().flat_map(|record| &record.turns).flat_map(|turn| turn.sampled_token_ids.clone()).collect();
+    // The control tokens follow the ordinary ones: end of text, opening of a turn, end of a turn.
+    let text = std::fs::read_to_string(bench.model().join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let last = config["eos_token_id"].as_u64().unwrap() as u32;
+    assert!(ids.len() > 1000 && ids.contains(&last), "{} tokens", ids.len());
+    assert!(!ids.contains(&(last - 1)), "the opening of a turn was sampled");
+}

@@ -96,7 +96,7 @@ fn files_that_are_no_scenes_are_refused() {
     fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
     assert!(screen(&path).contains("is not UTF-8 text"));
     fs::write(&path, "not a scene").unwrap();
-    assert!(screen(&path).contains("scene.ron:1:1:"));
+    assert!(screen(&path).contains("scene.ron:1:5: expected the end"));
     // A gigabyte that takes no room on disk.
     fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
     let screen = screen(&path);

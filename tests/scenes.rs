@@ -80,3 +80,36 @@ fn the_reference_of_all_keys_is_up_to_date() {
         "scenes/README.md is out of date: cargo run --release -- explain > scenes/README.md"
     );
 }
+
+/// The README shows a scene, a broken one, commands, and files: all of them must exist as shown.
+#[test]
+fn the_readme_shows_what_there_is() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let block = |language: &str| {
+        let from = readme.find(&format!("```{language}\n")).unwrap() + language.len() + 4;
+        readme[from..from + readme[from..].find("\n```").unwrap()].to_owned()
+    };
+    let tags: Vec<&str> = TAGS.iter().map(|tag| tag.name).collect();
+    let bench = Bench::new();
+    let path = bench.at("scene.ron");
+    fs::write(&path, block("ron").replace("configs/", &format!("{}/configs/", root().display()))).unwrap();
+    Scene::load_checked(&path, &[], &tags).unwrap_or_else(|error| panic!("{error}"));
+
+    let broken = Scene::parse("s.ron", "(\n  agent: (\n    max_trun: 5,\n  ),\n)", &[]).unwrap_err();
+    assert_eq!(block("text"), broken.to_string());
+
+    let examples = ["custom_environment", "reward_shaping"].map(|name| {
+        let path = root().join(format!("engine/examples/{name}.rs"));
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    });
+    for code in readme.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+        for line in code.lines().map(str::trim).filter(|line| line.len() > 1 && !line.starts_with("// …")) {
+            let line = line.trim_start_matches("app").trim_end_matches(';');
+            assert!(examples.iter().any(|example| example.contains(line)), "not in an example: {line}");
+        }
+    }
+    let links = readme.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    for link in links.filter(|link| !link.starts_with("http")) {
+        assert!(root().join(link).exists(), "{link}");
+    }
+}

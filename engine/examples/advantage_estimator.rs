@@ -65,6 +65,7 @@ pub fn train() -> Result<Vec<f32>, Box<dyn std::error::Error>> {
     Ok((0..store.len()).filter(|&token| store.trained(token)).map(|token| store.advantage[token]).collect())
 }
 
+/// Trains and says what was encouraged.
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let advantages = train()?;
     let above = advantages.iter().filter(|&&advantage| advantage > 0.0).count();

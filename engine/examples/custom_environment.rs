@@ -1,17 +1,12 @@
 //! A whole environment from outside the engine: a lift that must reach the top floor. Its expert plays one episode.
 
-use bevy_app::App;
-use bevy_ecs::component::Component;
-use ragen::environment::{
-    Action, ActionSpace, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome,
-};
+use ragen::environment::*;
 use ragen::{random::Stream, record::TrajectoryRecord, run, scene::Scene, world::AddEnvironment as _};
-use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Component)]
+#[derive(Clone, bevy_ecs::component::Component)]
 struct Lift(u32);
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize, serde::Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct LiftConfig {
     top: u32,
@@ -20,7 +15,6 @@ struct LiftConfig {
 impl Environment for Lift {
     type Config = LiftConfig;
     const NAME: &'static str = "lift";
-
     fn reset(config: &LiftConfig, seed: InstanceSeed) -> Result<Self, ResetError> {
         Ok(Self(seed.stream(Self::NAME).below(config.top as usize) as u32))
     }
@@ -35,15 +29,9 @@ impl Environment for Lift {
     }
     fn step(&mut self, config: &LiftConfig, action: Action<'_>, _: &mut Stream) -> StepOutcome {
         self.0 = if action == Action::Index(0) { self.0 + 1 } else { self.0.saturating_sub(1) };
-        let top = self.0 == config.top;
-        StepOutcome {
-            reward: f32::from(top),
-            done: top,
-            success: top,
-            valid: true,
-            effective: true,
-            ..Default::default()
-        }
+        let done = self.0 == config.top;
+        let reward = if done { 1.0 } else { 0.0 };
+        StepOutcome { reward, done, success: done, effective: true, valid: true, metrics: Vec::new() }
     }
     fn render(&self, config: &LiftConfig) -> Picture {
         Picture::Card { title: self.observe(config), lines: Vec::new() }
@@ -53,17 +41,19 @@ impl Environment for Lift {
     }
 }
 
-const SCENE: &str = r#"(agent: (kind: Expert), environments: (validation: (mix: ["Tower"], groups: 1), train: (mix: ["Tower"]),
-    tags: {"Tower": (environment: "lift", max_actions: 9, config: (top: 5))}, reject_validation_instances: false))"#;
+const SCENE: &str = r#"(agent: (kind: Expert), environments: (tags: {"Tower": (environment: "lift", config: (top: 5))},
+    train: (mix: ["Tower"]), validation: (mix: ["Tower"], groups: 1)))"#;
 
-pub fn play() -> Result<TrajectoryRecord, Box<dyn std::error::Error>> {
-    let mut app = App::empty();
+/// The expert's episode.
+pub fn play() -> Result<TrajectoryRecord, run::RunError> {
+    let mut app = bevy_app::App::empty();
     app.add_plugins(ragen::RagenPlugins).add_environment::<Lift>();
-    let scene = Scene::parse("tower.ron", SCENE, &[])?;
-    Ok(run::evaluate(app, &scene, &Default::default(), &mut |_, _| true)?.records.remove(0))
+    let scene = Scene::parse("tower.ron", SCENE, &[]).map_err(run::SetupError::from)?;
+    Ok(run::evaluate(app, &scene, &run::EvaluationOptions::default(), &mut |_, _| true)?.records.remove(0))
 }
 
-pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Prints it.
+pub fn main() -> Result<(), run::RunError> {
     play()?.messages.iter().for_each(|message| println!("{}: {}", message.role, message.content));
     Ok(())
 }

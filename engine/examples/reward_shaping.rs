@@ -39,6 +39,7 @@ pub fn mean_return(charge: f32) -> Result<f64, Box<dyn std::error::Error>> {
     Ok(evaluate(app, &scene, &EvaluationOptions::default(), &mut |_, _| true)?.all.mean_return)
 }
 
+/// Compares returns with and without the charge.
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("random walks return {:.3}, with a charge for idling {:.3}", mean_return(0.0)?, mean_return(0.5)?);
     Ok(())

@@ -263,7 +263,6 @@ pub struct WorldSettings {
 }
 
 /// A world with [`Stair`] and a rollout to be played in it.
-#[must_use]
 pub fn stair_world(settings: &WorldSettings, codec: ByteCodec, model: Option<Scripted>) -> (App, Rollout) {
     let mut app = App::new();
     app.add_plugins(WorldPlugin).add_environment::<Stair>();

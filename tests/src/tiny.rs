@@ -37,7 +37,6 @@ const SCENE: &str = r#"(
 /// An app with the engine's plugins, in which every answer also earns something for its length in bytes.
 ///
 /// A random model solves nothing; paid by the byte, the members of a group still differ.
-#[must_use]
 pub fn paid_by_the_byte() -> App {
     let mut app = plain_app();
     app.add_plugins(ByTheByte);
@@ -45,7 +44,6 @@ pub fn paid_by_the_byte() -> App {
 }
 
 /// An app with the engine's plugins.
-#[must_use]
 pub fn plain_app() -> App {
     let mut app = App::empty();
     app.add_plugins(RagenPlugins);

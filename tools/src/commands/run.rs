@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Continues a run from its newest usable checkpoint
     #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "seed", "set"])]
     resume: Option<PathBuf>,
-    /// The run directory [default: <run.directory>/<name>-<UTC time>]
+    /// The run directory [default: `<run.directory>/<name>-<UTC time>`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed of sampling and shuffling: the scene's `seed.run`
