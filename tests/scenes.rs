@@ -40,6 +40,34 @@ fn every_scene_can_be_run() {
     }
 }
 
+/// The built-in model is there, answers in form, and learns from what it did, in every scene.
+#[test]
+fn every_scene_plays_and_learns_with_the_built_in_model() {
+    let directory = tempfile::tempdir().unwrap();
+    for path in files("scenes") {
+        let size = Scene::load(&path, &[]).unwrap().scene.environments.train.group_size;
+        let short = [
+            "environments.train.groups=4",
+            "environments.validation.groups=8",
+            "update.mini_batch=4",
+            "run=(iterations: 1, validate_first: false, validate_every: 1)",
+            "log.images_per_batch=2",
+        ];
+        let loaded = Scene::load(&path, &short.map(str::to_owned)).unwrap_or_else(|error| panic!("{error}"));
+        let name = &loaded.scene.name;
+        let out = directory.path().join(name);
+        let mut run = ragen::run::Run::create(plain_app(), &loaded, &out).unwrap_or_else(|error| panic!("{error}"));
+        let metrics = ragen_tests::tiny::finish(&mut run).metrics.remove(0);
+        assert_eq!(metrics.get("rollout/logp_diff_max"), Some(0.0), "{name}");
+        assert_eq!(metrics.undefined(), [""; 0], "{name}");
+        let records = ragen::run::directory::read_trajectories(&out.join("trajectories/step_1.jsonl")).unwrap();
+        assert_eq!(records.len(), 4 * size as usize, "{name}");
+        let turns: Vec<_> = records.iter().flat_map(|record| &record.turns).collect();
+        let in_form = turns.iter().filter(|turn| turn.verdict == ragen::record::Verdict::Actions).count();
+        assert!(in_form * 10 >= turns.len() * 8, "{name}: {in_form} of {} answers are in form", turns.len());
+    }
+}
+
 #[test]
 fn every_algorithm_can_be_the_base_of_a_scene_and_learns() {
     let bench = Bench::new();

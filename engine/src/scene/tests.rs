@@ -296,10 +296,6 @@ fn impossible_combinations_are_refused() {
         ),
         ("(advantage: (estimator: BiLevel()))", "1:25: `BiLevel` discounts from turn to turn"),
         ("(advantage: (estimator: Rloo), reward: (per_turn: true))", "1:51: `Rloo` compares whole episodes"),
-        (
-            "(agent: (context: SingleTurn), reward: (per_turn: true))",
-            "1:51: rewards per turn need the whole episode in one row",
-        ),
         ("(reward: (per_turn: true, normalization: (method: Mean)))", "1:51: normalisation compares episode scores"),
         ("(advantage: (soft_reweight: true))", "1:29: `soft_reweight` works with the `Group` estimator alone"),
         ("(kl: (in_loss: (estimator: K1)))", "1:28: the expected gradient of `K1` as a loss is zero"),
