@@ -16,10 +16,10 @@ const MANIFEST: &str = "manifest.json";
 /// A checkpoint that cannot be written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// `RG0501`: a file operation failed.
+    /// `RG0511`: a file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// `RG0502`: the files are not those that were saved.
+    /// `RG0512`: the files are not those that were saved.
     #[error("checkpoint {}: {reason}", path.display())]
     Damaged {
         /// The checkpoint.
@@ -27,7 +27,7 @@ pub enum CheckpointError {
         /// What is wrong with which file.
         reason: String,
     },
-    /// `RG0503`: no checkpoint of the run can be used.
+    /// `RG0513`: no checkpoint of the run can be used.
     #[error("no usable checkpoint in {}{}", path.display(), list(refused))]
     None {
         /// Directory of checkpoints.
@@ -35,7 +35,7 @@ pub enum CheckpointError {
         /// Why each one found was refused.
         refused: Vec<String>,
     },
-    /// `RG0504`: the writer of a part failed.
+    /// `RG0514`: the writer of a part failed.
     #[error("{0}")]
     Part(String),
 }

@@ -20,7 +20,7 @@ use crate::record::TrajectoryRecord;
 use crate::runtime::Model;
 use crate::scene::{Loaded, Scene};
 use crate::world::{
-    EnvironmentTypes, Faults, PlannedGroup, Rollout, RolloutProgress, Trajectories, WorldError, run_rollout,
+    EnvironmentTypes, Faults, PlannedGroup, Rollout, RolloutProgress, Text, Trajectories, WorldError, run_rollout,
 };
 
 /// A run that cannot go on.
@@ -311,6 +311,9 @@ impl Run {
         let trajectories = world.remove_resource::<Trajectories>().unwrap_or_default();
         let records: Vec<&TrajectoryRecord> = trajectories.all.iter().map(|trajectory| &trajectory.record).collect();
         let all = summarise(records.iter().copied());
+        let control = world.get_resource::<Text>().map(|text| text.0.control_texts()).unwrap_or_default();
+        let turns = records.iter().flat_map(|record| &record.turns);
+        let impersonations = turns.filter(|turn| impersonates(&turn.raw_response, &control)).count();
         let mut metrics = world.resource_mut::<Metrics>();
         for (tag, summary) in by_tag(records.iter().copied()) {
             summary.write("train", &tag, &mut metrics);
@@ -319,6 +322,7 @@ impl Run {
         metrics.set("train/turns", all.turns);
         metrics.set("train/truncated_rate", all.truncated_turns);
         metrics.set("train/rollout_attempts", 1.0);
+        metrics.set("train/impersonation", impersonations as f64);
         metrics.set_timing("timing_s/gen", seconds);
         metrics.set_timing("perf/generated_tokens_per_s", all.tokens as f64 / seconds);
         metrics.set_timing("perf/episodes_per_s", all.episodes as f64 / seconds);
@@ -434,6 +438,12 @@ impl Run {
         self.checkpoint = Some(path);
         Ok(())
     }
+}
+
+/// Whether a response spells control tokens or lines that only the environment writes.
+fn impersonates(response: &str, control: &[String]) -> bool {
+    ["[Turn ", "Reward:"].iter().any(|line| response.contains(line))
+        || control.iter().any(|text| response.contains(text))
 }
 
 fn phase(phase: Phase, iteration: u64, done: u64, total: u64) -> Event<'static> {

@@ -29,16 +29,16 @@ pub enum SetupError {
     /// The model directory.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// `RG0602`: the model directory does not exist.
+    /// `RG0622`: the model directory does not exist.
     #[error("model {path}: there is no such directory; `model.path` names a Hugging Face model directory")]
     NoModel {
         /// The path as the scene gives it.
         path: String,
     },
-    /// `RG0603`: an instance cannot be made.
+    /// `RG0623`: an instance cannot be made.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// `RG0604`: a file of instances.
+    /// `RG0624`: a file of instances.
     #[error("{}: {reason}", path.display())]
     Instances {
         /// The file.

@@ -49,7 +49,7 @@ settings! {
 
     /// The model that acts and learns.
     pub struct ModelSettings {
-        /// Model directory, or a name on the hub.
+        /// Model directory in the layout of Hugging Face.
         path: String = "configs/models/tiny".to_owned(),
         /// Compute activations again in the backward pass instead of keeping them: slower, less memory.
         recompute: bool = false,

@@ -29,6 +29,10 @@ pub struct Group {
     pub difficulty: Option<u32>,
 }
 
+/// The reference solution of a group's instance, where there is one.
+#[derive(Clone, Component, Debug)]
+pub struct Gold(pub String);
+
 /// The environments of a group.
 #[derive(Component, Debug, Default)]
 #[relationship_target(relationship = MemberOf, linked_spawn)]

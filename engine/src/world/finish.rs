@@ -6,7 +6,7 @@ use std::ops::Range;
 use bevy_ecs::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::components::{EnvironmentId, Episode, Group, MemberOf, Observation, Plays, Turns};
+use super::components::{EnvironmentId, Episode, Gold, Group, MemberOf, Observation, Plays, Turns};
 use super::registry::Tags;
 use super::{Rollout, Text};
 use crate::conversation::Conversation;
@@ -60,13 +60,14 @@ pub(super) fn collect_trajectories(world: &mut World) {
     let rollout = world.resource::<Rollout>().clone();
     let tags = world.resource::<Tags>().clone();
     let text = world.get_resource::<Text>().map(|text| text.0.clone());
-    let mut environments: HashMap<Entity, (EnvironmentId, String, Group)> = HashMap::new();
+    let mut environments: HashMap<Entity, (EnvironmentId, String, (Group, Option<String>))> = HashMap::new();
     let mut query = world.query::<(Entity, &EnvironmentId, &Observation, &MemberOf)>();
     let found: Vec<_> =
         query.iter(world).map(|(entity, &id, state, group)| (entity, id, state.0.clone(), group.0)).collect();
     for (entity, id, state, group) in found {
-        if let Some(&group) = world.get::<Group>(group) {
-            environments.insert(entity, (id, state, group));
+        if let Some(&facts) = world.get::<Group>(group) {
+            let gold = world.get::<Gold>(group).map(|gold| gold.0.clone());
+            environments.insert(entity, (id, state, (facts, gold)));
         }
     }
     let mut query = world.query::<(&Plays, &mut Turns, &mut Conversation, &Episode)>();
@@ -86,7 +87,7 @@ pub(super) fn collect_trajectories(world: &mut World) {
     let mut store = world.remove_resource::<TokenStore>().unwrap_or_default();
     store.clear();
     let mut all = Vec::with_capacity(finished.len());
-    for (id, final_state, group, mut turns, conversation, episode) in finished {
+    for (id, final_state, (group, gold), mut turns, conversation, episode) in finished {
         let first = store.rows.len();
         store.append(&conversation, all.len() as u32, group.number);
         if let Some(text) = &text {
@@ -120,7 +121,7 @@ pub(super) fn collect_trajectories(world: &mut World) {
                 token_count: tokens as u32,
                 entropy: (tokens > 0 && rollout.asks_model).then(|| (entropy / tokens as f64) as f32),
                 difficulty: group.difficulty,
-                gold: None,
+                gold,
                 config: tag.configured.config(),
                 metrics: episode_metrics(&tag.name, &turns, &episode),
             },

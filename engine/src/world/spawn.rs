@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bevy_ecs::prelude::*;
 use rayon::prelude::*;
 
-use super::components::{ActedBy, AgentSettings, Budget, Dynamics, EnvironmentId, Group, MemberOf, Plays, Turns};
+use super::components::{ActedBy, AgentSettings, Budget, Dynamics, EnvironmentId, Gold, Group, MemberOf, Plays, Turns};
 use super::registry::{Instance, Tag, Tags, dynamics};
 use super::{Faults, Rollout, WorldError};
 use crate::codec::ChatPieces;
@@ -109,6 +109,9 @@ fn try_spawn(world: &mut World) -> Result<(), WorldError> {
                 difficulty: instance.difficulty,
             })
             .id();
+        if let Some(gold) = instance.gold {
+            world.entity_mut(group).insert(Gold(gold));
+        }
         for member in 0..rollout.group_size {
             let noise = if rollout.shared_noise { 0 } else { member };
             let mut environment = world.spawn((
