@@ -60,7 +60,8 @@ pub(super) fn collect_trajectories(world: &mut World) {
     let rollout = world.resource::<Rollout>().clone();
     let tags = world.resource::<Tags>().clone();
     let text = world.get_resource::<Text>().map(|text| text.0.clone());
-    let mut environments: HashMap<Entity, (EnvironmentId, String, (Group, Option<String>))> = HashMap::new();
+    type Played = (EnvironmentId, String, (Group, Option<String>));
+    let mut environments: HashMap<Entity, Played> = HashMap::new();
     let mut query = world.query::<(Entity, &EnvironmentId, &Observation, &MemberOf)>();
     let found: Vec<_> =
         query.iter(world).map(|(entity, &id, state, group)| (entity, id, state.0.clone(), group.0)).collect();
