@@ -3,8 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use ragen::environment::{
+    Action, ActionSpace, Environment, InstanceSeed, Picture, PromptFacts, ResetError, StepOutcome,
+};
+use ragen::random::Stream;
 use ragen::run::{Run, SetupOptions, prepare};
 use ragen::scene::Scene;
+use ragen::world::AddEnvironment as _;
 use ragen_tests::tiny::{Bench, plain_app};
 
 /// Everything that is wrong with a scene file, as the user sees it.
@@ -200,4 +205,43 @@ fn an_output_directory_that_cannot_be_made_is_named() {
     fs::write(bench.at("file"), "").unwrap();
     let error = Run::create(plain_app(), &bench.scene(&[]), &bench.at("file").join("run")).err().unwrap().to_string();
     assert!(error.contains("file/run"), "{error}");
+}
+
+/// An environment that nobody has solved.
+#[derive(bevy_ecs::component::Component, Clone)]
+struct Riddle;
+
+impl Environment for Riddle {
+    type Config = ();
+    const NAME: &'static str = "riddle";
+
+    fn reset((): &(), _: InstanceSeed) -> Result<Self, ResetError> {
+        Ok(Self)
+    }
+    fn instruction((): &(), _: &PromptFacts<'_>) -> String {
+        "Answer.".into()
+    }
+    fn observe(&self, (): &()) -> String {
+        "?".into()
+    }
+    fn actions(&self, (): &()) -> ActionSpace {
+        ActionSpace::Names(vec!["Yes".into(), "No".into()].into())
+    }
+    fn step(&mut self, (): &(), _: Action<'_>, _: &mut Stream) -> StepOutcome {
+        StepOutcome::default()
+    }
+    fn render(&self, (): &()) -> Picture {
+        Picture::Card { title: "?".into(), lines: Vec::new() }
+    }
+}
+
+#[test]
+fn an_expert_is_not_replaced_in_silence_where_there_is_none() {
+    let text = r#"(agent: (kind: Expert), environments: (tags: {"Riddle": (environment: "riddle")},
+        train: (mix: ["Riddle"]), validation: (mix: ["Riddle"], groups: 1)))"#;
+    let mut app = plain_app();
+    app.add_environment::<Riddle>();
+    let loaded = Scene::parse("riddle.ron", text, &[]).unwrap();
+    let error = prepare(&mut app, &loaded, &SetupOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("riddle.ron:1:9") && error.contains("the environment `riddle` has no expert"), "{error}");
 }

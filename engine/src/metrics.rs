@@ -197,6 +197,11 @@ pub const REGISTRY: &[Definition] = &[
     metric("weights/hash", "-", "Hash of the policy's weights after the update, reduced to 52 bits."),
     metric("early_stopped/<key>", "0 or 1", "1 in the step at which the named rule ended the run."),
     metric("warmup/loss", "nats", "Cross entropy per trained token."),
+    metric(
+        "warmup/value_error",
+        "variances",
+        "Squared error of the value head, in variances of the teacher's returns.",
+    ),
     metric("warmup/lr", "rate", "Learning rate."),
     metric("warmup/grad_norm", "norm", "Gradient norm before clipping."),
     metric("timing_s/<key>", "seconds", "Wall time of a phase."),

@@ -75,7 +75,8 @@ impl RunProgress {
                         let speed = rollout.tokens as f64 / seconds.max(1e-3);
                         format!("{done}/{total} episodes, {} solved, {speed:.0} tokens/s", rollout.succeeded)
                     }
-                    Phase::Learn | Phase::Save => String::new(),
+                    Phase::Learn => format!("{done}/{total} steps"),
+                    Phase::Save => String::new(),
                 });
             }
             Event::Iteration { iteration, metrics } => {

@@ -120,6 +120,12 @@ impl Shape {
         }
     }
 
+    /// A cell as a thought names it: row and column, counted from `origin`.
+    pub(crate) fn spoken(self, cell: usize, origin: usize) -> String {
+        let (row, column) = self.place(cell);
+        format!("{} {}", row + origin, column + origin)
+    }
+
     /// The cell of `cells` that is nearest to `from`; the first of several.
     pub(crate) fn nearest(self, from: usize, cells: impl Iterator<Item = usize>) -> Option<usize> {
         cells.min_by_key(|&cell| self.distance(from, cell))
@@ -240,17 +246,6 @@ pub(crate) fn action_space(usual: &'static [Cow<'static, str>; 4], names: &[Stri
     })
 }
 
-/// The direction that an answer begins with, given the names in the order of `directions`.
-pub(crate) fn leading_direction(answer: &str, names: &[String; 4], directions: &[Direction; 4]) -> Option<Direction> {
-    let answer = answer.trim_start().as_bytes();
-    let found = names.iter().position(|name| {
-        let name = name.as_bytes();
-        answer.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name))
-            && answer.get(name.len()).is_none_or(|next| !next.is_ascii_alphanumeric())
-    });
-    found.map(|at| directions[at])
-}
-
 /// Problems of configured action names.
 pub(crate) fn check_names(names: &[String; 4], problems: &mut Vec<ConfigProblem>) {
     let mut problem = |reason: String| {
@@ -326,15 +321,5 @@ mod tests {
         write_cells(&mut out, "Holes", SHAPE, 1, [0, 11].into_iter());
         write_cells(&mut out, "Nothing", SHAPE, 1, [].into_iter());
         assert_eq!(out, "\nHoles: (1, 1), (3, 4)");
-    }
-
-    #[test]
-    fn the_leading_direction_is_a_whole_word() {
-        let names = ["Up", "Down", "Left", "Right"].map(String::from);
-        let lead = |text| leading_direction(text, &names, &Direction::ALL);
-        assert_eq!(lead(" right || Up"), Some(Direction::Right));
-        assert_eq!(lead("UP"), Some(Direction::Up));
-        assert_eq!(lead("Upper"), None);
-        assert_eq!(lead(""), None);
     }
 }

@@ -1,9 +1,9 @@
 //! From trajectories to a better policy.
 //!
-//! [`Learn`] runs once per iteration, after the rollout. Its systems are ordered by [`LearnSystems`] and work on flat arrays: the
-//! [`TokenStore`](crate::tokens::TokenStore), the [`Trajectories`](crate::world::Trajectories) and the [`Batch`]. To use an
-//! estimator of your own, add a system to [`LearnSystems::Advantage`] after [`estimate_advantages`] and overwrite
-//! `TokenStore::advantage`.
+//! [`learn`] runs the schedule [`Learn`] once per iteration, after the rollout, and then [`UpdateStep`] once per optimiser step.
+//! Systems are ordered by [`LearnSystems`] and work on flat arrays: the [`TokenStore`](crate::tokens::TokenStore), the
+//! [`Trajectories`](crate::world::Trajectories) and the [`Batch`]. To use an estimator of your own, add a system to
+//! [`LearnSystems::Advantage`] after [`estimate_advantages`] and overwrite `TokenStore::advantage`.
 
 mod advantage;
 mod filter;
@@ -19,14 +19,19 @@ use serde::{Deserialize, Serialize};
 
 pub use self::advantage::estimate_advantages;
 pub use self::filter::filter_groups;
-pub use self::optimise::optimise;
+pub use self::optimise::{Update, optimise, plan_update};
 pub use self::recompute::recompute;
 pub use self::score::score_trajectories;
 use crate::metrics::Metrics;
+use crate::world::{Faults, WorldError};
 
-/// One learning step on the last rollout.
+/// What precedes the optimiser steps on a rollout.
 #[derive(Clone, Debug, Eq, Hash, PartialEq, ScheduleLabel)]
 pub struct Learn;
+
+/// One optimiser step; the [`Update`] knows how many are left.
+#[derive(Clone, Debug, Eq, Hash, PartialEq, ScheduleLabel)]
+pub struct UpdateStep;
 
 /// What happens in a learning step, in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, SystemSet)]
@@ -39,7 +44,9 @@ pub enum LearnSystems {
     Recompute,
     /// Advantages and the critic's targets.
     Advantage,
-    /// Optimiser steps.
+    /// Rows are cut into mini-batches.
+    Plan,
+    /// The optimiser step; alone in [`UpdateStep`].
     Optimise,
 }
 
@@ -108,22 +115,46 @@ pub struct LearnState {
     pub empty_in_a_row: u64,
 }
 
+/// Learns from the last rollout: [`Learn`], then [`UpdateStep`] until no step is left. `each_step` is told steps done and steps in
+/// all, before the first and after each.
+///
+/// # Errors
+/// What the systems report.
+pub fn learn(world: &mut World, each_step: &mut dyn FnMut(usize, usize)) -> Result<(), WorldError> {
+    world.run_schedule(Learn);
+    loop {
+        if let Some(fault) = world.resource_mut::<Faults>().take() {
+            return Err(fault);
+        }
+        let update = world.resource::<Update>();
+        let (done, total) = update.progress();
+        each_step(done, total);
+        if update.is_over() {
+            return Ok(());
+        }
+        world.run_schedule(UpdateStep);
+    }
+}
+
 /// Adds the systems of a learning step.
 #[derive(Debug, Default)]
 pub struct LearnPlugin;
 
 impl Plugin for LearnPlugin {
     fn build(&self, app: &mut App) {
-        use LearnSystems::{Advantage, Filter, Optimise, Recompute, Score};
+        use LearnSystems::{Advantage, Filter, Optimise, Plan, Recompute, Score};
         app.add_schedule(Schedule::new(Learn))
+            .add_schedule(Schedule::new(UpdateStep))
             .init_resource::<Batch>()
             .init_resource::<LearnState>()
+            .init_resource::<Update>()
             .init_resource::<Metrics>()
-            .configure_sets(Learn, (Score, Filter, Recompute, Advantage, Optimise).chain())
+            .configure_sets(Learn, (Score, Filter, Recompute, Advantage, Plan).chain())
             .add_systems(Learn, score_trajectories.in_set(Score))
             .add_systems(Learn, filter_groups.in_set(Filter))
             .add_systems(Learn, recompute.in_set(Recompute))
             .add_systems(Learn, estimate_advantages.in_set(Advantage))
-            .add_systems(Learn, optimise.in_set(Optimise));
+            .add_systems(Learn, plan_update.in_set(Plan))
+            .add_systems(UpdateStep, optimise.in_set(Optimise));
     }
 }

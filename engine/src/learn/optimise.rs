@@ -12,56 +12,128 @@ use crate::algorithm::rows::Rows;
 use crate::algorithm::value_loss::{ValueLoss, ValueSums, ValueTokens};
 use crate::metrics::Metrics;
 use crate::random::{Purpose, Stream};
-use crate::runtime::{Model, Part, Scores, Upstream};
+use crate::runtime::{Model, Part, ScoreRow, Scores, Upstream};
 use crate::scene::{ActiveScene, CriticKind, Scene};
 use crate::tokens::TokenStore;
 use crate::world::{Faults, Trajectories, WorldError};
 
-/// Performs the optimiser steps of an iteration.
-///
-/// Rows are shuffled, cut into mini-batches, and each mini-batch is one step. Every token's weight in the loss is known before
-/// the first backward pass of its step, so that cutting a mini-batch into micro-batches changes nothing but rounding.
-#[expect(clippy::too_many_arguments, reason = "a system's arguments are its data")]
-pub fn optimise(
+/// The optimiser steps of an iteration: what is still to do, and sums over what is done.
+#[derive(Debug, Default, Resource)]
+pub struct Update {
+    /// Rows of each mini-batch, in the order of the steps.
+    mini_batches: Vec<Vec<usize>>,
+    done: usize,
+    policy_sums: PolicySums,
+    value_sums: ValueSums,
+    norms: Norms,
+    first_ratio_deviation: Option<f64>,
+}
+
+impl Update {
+    /// Steps done and steps in all.
+    #[must_use]
+    pub fn progress(&self) -> (usize, usize) {
+        (self.done, self.mini_batches.len())
+    }
+
+    /// Whether no step is left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.done >= self.mini_batches.len()
+    }
+}
+
+/// Cuts the kept rows into mini-batches, once per epoch and shuffled, each of which is one optimiser step.
+pub fn plan_update(
     trajectories: Res<Trajectories>,
     batch: Res<Batch>,
     scene: Res<ActiveScene>,
-    store: Res<TokenStore>,
     state: Res<LearnState>,
-    mut model: ResMut<Model>,
+    mut update: ResMut<Update>,
     mut metrics: ResMut<Metrics>,
     mut faults: ResMut<Faults>,
 ) {
+    *update = Update::default();
     metrics.set("train/skipped_update", f64::from(u8::from(batch.rows.is_empty())));
     if batch.rows.is_empty() {
         return;
     }
-    let mut update = Update::new(&scene.0, &store, &mut model, &state);
-    let result = update.run(&batch.rows, trajectories.groups, &mut metrics);
-    match result {
-        Ok(()) => update.report(&mut metrics),
-        Err(error) => faults.report(error),
+    match plan(&scene.0, state.iteration, &batch.rows, trajectories.groups, &mut metrics) {
+        Ok(mini_batches) => update.mini_batches = mini_batches,
+        Err(error) => faults.report(WorldError::Algorithm(error)),
     }
 }
 
-/// Everything an update carries from step to step.
-struct Update<'a> {
+fn plan(
+    scene: &Scene,
+    iteration: u64,
+    rows: &[usize],
+    groups: usize,
+    metrics: &mut Metrics,
+) -> Result<Vec<Vec<usize>>, AlgorithmError> {
+    let mini_batch = scene.update.mini_batch as usize;
+    let stream = |purpose, epoch| Stream::new(scene.seed.run, purpose, &[iteration, epoch]);
+    let multiple = divisor(groups, mini_batch, 1)?;
+    let fitted = settings::fit(scene).rows(rows.len(), multiple, mini_batch, &mut stream(Purpose::BatchFit, 0))?;
+    let cuts = mini_batches(fitted.len(), mini_batch)?;
+    metrics.set("train/num_mini_batches", cuts.len() as f64);
+    let mut planned = Vec::new();
+    for epoch in 0..u64::from(scene.update.epochs) {
+        let mut order = fitted.rows.clone();
+        if scene.update.shuffle {
+            stream(Purpose::Shuffle, epoch).shuffle(&mut order);
+        }
+        for cut in &cuts {
+            // Places beyond the rows are padding that weighs nothing.
+            let end = cut.end.min(order.len());
+            let chosen: Vec<usize> = order[cut.start.min(end)..end].iter().map(|&place| rows[place]).collect();
+            if !chosen.is_empty() {
+                planned.push(chosen);
+            }
+        }
+    }
+    Ok(planned)
+}
+
+/// Performs the next optimiser step.
+///
+/// Every token's weight in the loss is known before the first backward pass of its step, so that cutting a mini-batch into
+/// micro-batches changes nothing but rounding.
+pub fn optimise(
+    scene: Res<ActiveScene>,
+    store: Res<TokenStore>,
+    state: Res<LearnState>,
+    mut model: ResMut<Model>,
+    mut update: ResMut<Update>,
+    mut metrics: ResMut<Metrics>,
+    mut faults: ResMut<Faults>,
+) {
+    if update.is_over() {
+        return;
+    }
+    let mut step = OptimiserStep::new(&scene.0, &store, &mut model, &state, &mut update);
+    if let Err(error) = step.run() {
+        return faults.report(error);
+    }
+    if update.is_over() {
+        report(&update, &scene.0, &state, &model, &mut metrics);
+    }
+}
+
+/// An optimiser step in hand.
+struct OptimiserStep<'a> {
     scene: &'a Scene,
     store: &'a TokenStore,
     model: &'a mut Model,
+    update: &'a mut Update,
     iteration: u64,
     units: ValueUnits,
     policy: PolicyLoss,
     value: ValueLoss,
     advantage: AdvantageSettings,
-    policy_sums: PolicySums,
-    value_sums: ValueSums,
-    steps: u64,
-    norms: Norms,
-    first_ratio_deviation: Option<f64>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Norms {
     actor: f64,
     scale: f64,
@@ -111,8 +183,14 @@ impl Gathered {
     }
 }
 
-impl<'a> Update<'a> {
-    fn new(scene: &'a Scene, store: &'a TokenStore, model: &'a mut Model, state: &LearnState) -> Self {
+impl<'a> OptimiserStep<'a> {
+    fn new(
+        scene: &'a Scene,
+        store: &'a TokenStore,
+        model: &'a mut Model,
+        state: &LearnState,
+        update: &'a mut Update,
+    ) -> Self {
         let units = state.value_units.unwrap_or(ValueUnits { mean: 0.0, scale: 1.0 });
         let mut value = settings::value_loss(scene);
         value.value_clip = value.value_clip.map(|clip| clip / (units.scale * VALUE_GAIN));
@@ -120,137 +198,121 @@ impl<'a> Update<'a> {
             scene,
             store,
             model,
+            update,
             iteration: state.iteration,
             units,
             policy: settings::policy_loss(scene),
             value,
             advantage: settings::advantage(scene),
-            policy_sums: PolicySums::default(),
-            value_sums: ValueSums::default(),
-            steps: 0,
-            norms: Norms::default(),
-            first_ratio_deviation: None,
         }
     }
 
-    fn run(&mut self, rows: &[usize], groups: usize, metrics: &mut Metrics) -> Result<(), WorldError> {
-        let update = &self.scene.update;
-        let mini_batch = update.mini_batch as usize;
-        let (seed, iteration) = (self.scene.seed.run, self.iteration);
-        let stream = |purpose, epoch| Stream::new(seed, purpose, &[iteration, epoch]);
-        let multiple = divisor(groups, mini_batch, 1)?;
-        let fitted =
-            settings::fit(self.scene).rows(rows.len(), multiple, mini_batch, &mut stream(Purpose::BatchFit, 0))?;
-        let cuts = mini_batches(fitted.len(), mini_batch)?;
-        metrics.set("train/num_mini_batches", cuts.len() as f64);
-        for epoch in 0..u64::from(update.epochs) {
-            let mut order = fitted.rows.clone();
-            if update.shuffle {
-                stream(Purpose::Shuffle, epoch).shuffle(&mut order);
-            }
-            for cut in &cuts {
-                // Places beyond the rows are padding that weighs nothing.
-                let end = cut.end.min(order.len());
-                let chosen: Vec<usize> = order[cut.start.min(end)..end].iter().map(|&place| rows[place]).collect();
-                if !chosen.is_empty() {
-                    self.mini_batch(&chosen)?;
-                }
-            }
+    fn run(&mut self) -> Result<(), WorldError> {
+        let (scene, store) = (self.scene, self.store);
+        let chosen = std::mem::take(&mut self.update.mini_batches[self.update.done]);
+        let targets = targets_of(store, &chosen);
+        let gathered = Gathered::new(store, &chosen, &targets, &self.policy, self.units)?;
+        let rows = score_rows(store, &chosen, &targets);
+        let critic = self.advantage.estimator.needs_values();
+        let shared = critic && scene.critic.kind == CriticKind::Shared;
+        let policy_waits = self.iteration < u64::from(scene.critic.warmup_steps);
+        if critic && !shared {
+            self.critic_step(&rows, &gathered)?;
         }
+        if shared || !policy_waits {
+            self.actor_step(&rows, &gathered, shared, policy_waits)?;
+        }
+        self.update.done += 1;
         Ok(())
     }
 
-    fn mini_batch(&mut self, rows: &[usize]) -> Result<(), WorldError> {
+    /// A step of a critic with weights of its own.
+    fn critic_step(&mut self, rows: &[ScoreRow<'_>], gathered: &Gathered) -> Result<(), WorldError> {
+        let micro_tokens = self.scene.update.micro_tokens as usize;
+        let temperature = self.scene.sampling.train.temperature as f32;
+        let (mut sums, mut failed, value) = (ValueSums::default(), None, self.value);
+        self.model.0.accumulate(Part::Critic, rows, temperature, micro_tokens, &mut |first, scores, upstream| {
+            let result = value_gradient(&value, gathered, first, scores, 1.0, upstream);
+            note(result, &mut sums, ValueSums::merge, &mut failed);
+        })?;
+        failed.map_or(Ok(()), Err)?;
+        self.update.value_sums.merge(&sums);
+        let step = settings::critic_step(self.scene, self.iteration);
+        self.update.norms.critic += self.model.0.step(Part::Critic, &step)?.gradient_norm;
+        Ok(())
+    }
+
+    /// A step of the policy, and of the value head on its trunk if there is one.
+    fn actor_step(
+        &mut self,
+        rows: &[ScoreRow<'_>],
+        gathered: &Gathered,
+        shared: bool,
+        policy_waits: bool,
+    ) -> Result<(), WorldError> {
         let scene = self.scene;
-        let targets = targets_of(self.store, rows);
-        let gathered = Gathered::new(self.store, rows, &targets, &self.policy, self.units)?;
-        let rows = score_rows(self.store, rows, &targets);
-        let temperature = scene.sampling.train.temperature as f32;
         let micro_tokens = scene.update.micro_tokens as usize;
-        let critic = self.advantage.estimator.needs_values();
-        if critic && scene.critic.kind == CriticKind::Separate {
-            let mut sums = ValueSums::default();
-            let mut failed = None;
-            let value = self.value;
-            self.model.0.accumulate(
-                Part::Critic,
-                &rows,
-                temperature,
-                micro_tokens,
-                &mut |first, scores, upstream| {
-                    let result = value_gradient(&value, &gathered, first, scores, 1.0, upstream);
-                    note(result, &mut sums, ValueSums::merge, &mut failed);
-                },
-            )?;
-            failed.map_or(Ok(()), Err)?;
-            self.value_sums.merge(&sums);
-            let step = settings::critic_step(scene, self.iteration);
-            self.norms.critic += self.model.0.step(Part::Critic, &step)?.gradient_norm;
-        }
-        let policy_waits = self.iteration < u64::from(scene.critic.warmup_steps);
-        let shared = critic && scene.critic.kind == CriticKind::Shared;
-        if policy_waits && !shared {
-            self.steps += 1;
-            return Ok(());
-        }
+        let temperature = scene.sampling.train.temperature as f32;
         let (mut policy_sums, mut value_sums, mut failed) = (PolicySums::default(), ValueSums::default(), None);
         let (policy, value) = (self.policy, self.value);
-        self.model.0.accumulate(Part::Actor, &rows, temperature, micro_tokens, &mut |first, scores, upstream| {
+        self.model.0.accumulate(Part::Actor, rows, temperature, micro_tokens, &mut |first, scores, upstream| {
             if !policy_waits {
-                let result = policy_gradient(&policy, &gathered, first, scores, upstream);
+                let result = policy_gradient(&policy, gathered, first, scores, upstream);
                 note(result, &mut policy_sums, PolicySums::merge, &mut failed);
             }
             if shared {
-                let result = value_gradient(&value, &gathered, first, scores, scene.critic.value_weight, upstream);
+                let result = value_gradient(&value, gathered, first, scores, scene.critic.value_weight, upstream);
                 note(result, &mut value_sums, ValueSums::merge, &mut failed);
             }
         })?;
         failed.map_or(Ok(()), Err)?;
+        let report = self.model.0.step(Part::Actor, &settings::actor_step(scene, self.iteration))?;
+        let update = &mut *self.update;
         if !policy_waits {
-            self.first_ratio_deviation.get_or_insert_with(|| {
+            update.first_ratio_deviation.get_or_insert_with(|| {
                 (policy_sums.ratio_maximum - 1.0).abs().max((policy_sums.ratio_minimum - 1.0).abs())
             });
         }
-        self.policy_sums.merge(&policy_sums);
-        self.value_sums.merge(&value_sums);
-        let report = self.model.0.step(Part::Actor, &settings::actor_step(scene, self.iteration))?;
-        self.norms.actor += report.gradient_norm;
-        self.norms.scale += f64::from(report.scale);
-        self.steps += 1;
+        update.policy_sums.merge(&policy_sums);
+        update.value_sums.merge(&value_sums);
+        update.norms.actor += report.gradient_norm;
+        update.norms.scale += f64::from(report.scale);
         Ok(())
     }
+}
 
-    fn report(&self, metrics: &mut Metrics) {
-        let steps = self.steps.max(1) as f64;
-        let policy = &self.policy_sums;
-        metrics.set("actor/pg_loss", policy.policy / steps);
-        metrics.set("actor/entropy_loss", policy.entropy / steps);
-        if self.policy.kl.is_some() {
-            metrics.set("actor/kl_loss", policy.kl / steps);
-        }
-        metrics.set("actor/pg_clipfrac", policy.clip_fraction());
-        metrics.set("actor/pg_clipfrac_lower", policy.lower_clip_fraction());
-        metrics.set("actor/ppo_kl", policy.mean_divergence());
-        metrics.set("actor/ratio_max", policy.ratio_maximum);
-        metrics.set("actor/ratio_min", policy.ratio_minimum);
-        metrics.set("actor/bounded_share", policy.bounded_fraction());
-        metrics.set("actor/grad_norm", self.norms.actor / steps);
-        metrics.set("actor/grad_clip_coef", self.norms.scale / steps);
-        metrics.set("actor/lr", f64::from(settings::actor_step(self.scene, self.iteration).lr));
-        if let Some(deviation) = self.first_ratio_deviation {
-            metrics.set("actor/first_ratio_deviation", deviation);
-        }
-        if self.advantage.estimator.needs_values() {
-            metrics.set("critic/vf_loss", self.value_sums.loss / steps);
-            metrics.set("critic/vf_clipfrac", self.value_sums.clip_fraction());
-            metrics.set("critic/vpred_mean", self.units.value(self.value_sums.mean_value()));
-            if self.scene.critic.kind == CriticKind::Separate {
-                metrics.set("critic/grad_norm", self.norms.critic / steps);
-                metrics.set("critic/lr", f64::from(settings::critic_step(self.scene, self.iteration).lr));
-            }
-        }
-        metrics.set("weights/hash", (self.model.0.weights_hash() >> 12) as f64);
+/// The numbers of a finished update: means over its steps.
+fn report(update: &Update, scene: &Scene, state: &LearnState, model: &Model, metrics: &mut Metrics) {
+    let steps = update.done.max(1) as f64;
+    let policy = &update.policy_sums;
+    metrics.set("actor/pg_loss", policy.policy / steps);
+    metrics.set("actor/entropy_loss", policy.entropy / steps);
+    if scene.kl.in_loss.is_some() {
+        metrics.set("actor/kl_loss", policy.kl / steps);
     }
+    metrics.set("actor/pg_clipfrac", policy.clip_fraction());
+    metrics.set("actor/pg_clipfrac_lower", policy.lower_clip_fraction());
+    metrics.set("actor/ppo_kl", policy.mean_divergence());
+    metrics.set("actor/ratio_max", policy.ratio_maximum);
+    metrics.set("actor/ratio_min", policy.ratio_minimum);
+    metrics.set("actor/bounded_share", policy.bounded_fraction());
+    metrics.set("actor/grad_norm", update.norms.actor / steps);
+    metrics.set("actor/grad_clip_coef", update.norms.scale / steps);
+    metrics.set("actor/lr", f64::from(settings::actor_step(scene, state.iteration).lr));
+    if let Some(deviation) = update.first_ratio_deviation {
+        metrics.set("actor/first_ratio_deviation", deviation);
+    }
+    if settings::advantage(scene).estimator.needs_values() {
+        let units = state.value_units.unwrap_or(ValueUnits { mean: 0.0, scale: 1.0 });
+        metrics.set("critic/vf_loss", update.value_sums.loss / steps);
+        metrics.set("critic/vf_clipfrac", update.value_sums.clip_fraction());
+        metrics.set("critic/vpred_mean", units.value(update.value_sums.mean_value()));
+        if scene.critic.kind == CriticKind::Separate {
+            metrics.set("critic/grad_norm", update.norms.critic / steps);
+            metrics.set("critic/lr", f64::from(settings::critic_step(scene, state.iteration).lr));
+        }
+    }
+    metrics.set("weights/hash", (model.0.weights_hash() >> 12) as f64);
 }
 
 fn policy_gradient(

@@ -14,13 +14,13 @@ use super::setup::{self, Agents, Plan, SetupError, SetupOptions};
 use crate::environment::Split;
 use crate::evaluation::{Summary, by_tag, summarise};
 use crate::files::{FileError, Named as _, write_whole};
-use crate::learn::{Learn, LearnState};
+use crate::learn::{LearnState, learn};
 use crate::metrics::Metrics;
 use crate::record::TrajectoryRecord;
 use crate::runtime::Model;
 use crate::scene::{Loaded, Scene};
 use crate::world::{
-    EnvironmentTypes, Faults, PlannedGroup, Rollout, RolloutProgress, Text, Trajectories, WorldError, run_rollout,
+    EnvironmentTypes, PlannedGroup, Rollout, RolloutProgress, Text, Trajectories, WorldError, run_rollout,
 };
 
 /// A run that cannot go on.
@@ -294,10 +294,11 @@ impl Run {
         observer(&phase(Phase::Learn, iteration, 0, 1));
         let learning = Instant::now();
         if self.agents.ask_model {
-            world.run_schedule(Learn);
-        }
-        if let Some(fault) = world.resource_mut::<Faults>().take() {
-            return Err(failed(fault));
+            // Half an update is no state to save, so that a wish to stop is heard after it.
+            let mut each_step = |done, total| {
+                let _ = observer(&phase(Phase::Learn, iteration, done as u64, total as u64));
+            };
+            learn(world, &mut each_step).map_err(failed)?;
         }
         let mut metrics = world.resource_mut::<Metrics>();
         metrics.set_timing("timing_s/learn", learning.elapsed().as_secs_f64());

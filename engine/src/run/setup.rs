@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::codec::Codec as _;
 use crate::conversation::{self, ContextWindow};
-use crate::environment::{Split, tags::TAGS};
+use crate::environment::{InstanceSeed, Split, tags::TAGS};
 use crate::grammar::AnswerGrammar;
 use crate::model::ModelError;
 use crate::prompt;
@@ -203,9 +203,19 @@ fn collect_tags(app: &App, loaded: &Loaded) -> Result<Vec<Tag>, SceneError> {
                 format!("tag {name}: {}", problem.reason),
             ));
         }
+        if loaded.scene.agent.kind == scene::AgentKind::Expert && !has_expert(&tag, loaded.scene.seed.train) {
+            let reason = format!("tag {name}: the environment `{}` has no expert", tag.configured.environment());
+            problems.push(loaded.problem(scene::Code::Environment, "agent.kind", reason));
+        }
         tags.push(tag);
     }
     if problems.is_empty() { Ok(tags) } else { Err(SceneError { problems }) }
+}
+
+/// Whether an expert knows what to do in the first instance; one that cannot be made is reported elsewhere.
+fn has_expert(tag: &Tag, seed: u64) -> bool {
+    let seed = InstanceSeed { seed, split: Split::Train, attempt: 0 };
+    tag.configured.instance(seed, 0).map_or(true, |instance| instance.replay.expert().is_some())
 }
 
 /// The groups of training and validation, and the instances that training must not play.

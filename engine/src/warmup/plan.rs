@@ -9,14 +9,14 @@ use ragen_kernels::cpu::Cpu;
 use serde::{Deserialize, Serialize};
 
 use super::create::{CreateError, ModelShape, create_model};
-use super::{Lessons, Study, study};
+use super::{Lessons, Study, ValueLesson, study};
 use crate::environment::Split;
 use crate::evaluation::{Summary, summarise};
 use crate::metrics::Metrics;
 use crate::prompt::{TurnFacts, turn_block};
 use crate::run::{Agents, SetupError, SetupOptions, prepare};
 use crate::runtime::{LocalRuntime, Model, Runtime as _, RuntimeError, RuntimeOptions, StepSettings};
-use crate::scene::{Loaded, Scene, SceneError};
+use crate::scene::{Estimator, Loaded, Scene, SceneError};
 use crate::world::{
     AgentKind, AgentSettings, PlannedGroup, Rollout, Tags, Text, Trajectories, WorldError, run_rollout, system_text,
 };
@@ -46,6 +46,9 @@ pub struct WarmupPlan {
     pub mini_batch: usize,
     /// Tokens per pass.
     pub micro_tokens: usize,
+    /// Weight of the value head's error beside the cross entropy. Above 0, a value head learns the teachers' returns in the
+    /// lessons whose scenes need a critic, so that training does not begin with a critic that knows nothing.
+    pub value_weight: f64,
 }
 
 impl Default for WarmupPlan {
@@ -59,6 +62,7 @@ impl Default for WarmupPlan {
             lr: 2e-3,
             mini_batch: 64,
             micro_tokens: 16_384,
+            value_weight: 0.0,
         }
     }
 }
@@ -141,6 +145,7 @@ struct Lesson {
     loaded: Loaded,
     agents: Agents,
     plan: LessonPlan,
+    value: Option<ValueLesson>,
 }
 
 /// Makes a model as a plan says and writes its directory to `out`.
@@ -172,7 +177,8 @@ pub fn run_plan(
         if let Some(mut agent) = app.world_mut().get_mut::<AgentSettings>(agents.train) {
             agent.expert_noise = lesson.noise;
         }
-        lessons.push(Lesson { app, loaded, agents, plan: lesson.clone() });
+        let value = value_lesson(&loaded.scene).filter(|_| plan.value_weight > 0.0);
+        lessons.push(Lesson { app, loaded, agents, plan: lesson.clone(), value });
     }
     let mut texts = Vec::new();
     for lesson in &mut lessons {
@@ -186,7 +192,7 @@ pub fn run_plan(
         pass_tokens: plan.micro_tokens,
         train: true,
         recompute: false,
-        value_head: false,
+        value_head: plan.value_weight > 0.0,
         critic: false,
     };
     let (mut runtime, codec) = LocalRuntime::load(Arc::new(Cpu::new()), &draft, options).map_err(SetupError::from)?;
@@ -197,7 +203,7 @@ pub fn run_plan(
         for lesson in &mut lessons {
             lesson.app.insert_resource(codec.clone());
             let rollout = lesson.rollout(&plan, round, lesson.plan.episodes);
-            rows.play(lesson.app.world_mut(), rollout)?;
+            rows.play(lesson.app.world_mut(), rollout, lesson.value.as_mut())?;
         }
         if rows.is_empty() {
             return Err(plan_error(plan_path, "its lessons give nothing to learn"));
@@ -237,6 +243,7 @@ fn read_plan(path: &Path) -> Result<WarmupPlan, WarmupError> {
             "steps, mini_batch and micro_tokens are at least 1",
         ),
         (!(plan.lr > 0.0 && plan.lr.is_finite()), "lr is a positive number"),
+        (!(plan.value_weight >= 0.0 && plan.value_weight.is_finite()), "value_weight is at least 0"),
     ];
     problem.into_iter().find(|(wrong, _)| *wrong).map_or(Ok(plan), |(_, reason)| Err(plan_error(path, reason)))
 }
@@ -245,11 +252,22 @@ fn plan_error(path: &Path, reason: &str) -> WarmupError {
     WarmupError::Plan { path: path.to_owned(), reason: reason.to_owned() }
 }
 
+/// What a scene's critic is to predict, if it has one.
+fn value_lesson(scene: &Scene) -> Option<ValueLesson> {
+    let turn_gamma = match scene.advantage.estimator {
+        Estimator::BiLevel { turn_gamma } => turn_gamma,
+        Estimator::Gae => scene.advantage.gamma,
+        _ => return None,
+    };
+    Some(ValueLesson { turn_gamma, units: None })
+}
+
 fn study_settings(plan: &WarmupPlan) -> Study {
     Study {
         seed: plan.seed,
         mini_batch: plan.mini_batch,
         micro_tokens: plan.micro_tokens,
+        value_weight: plan.value_weight,
         optimizer: StepSettings {
             lr: plan.lr as f32,
             betas: (0.9, 0.95),

@@ -190,11 +190,12 @@ pub fn ask_expert<E: Environment + Sync>(
             return;
         }
         let mut stream = rollout.stream(Purpose::Thoughts, id.number, budget.used);
-        let mut plan = if stream.chance(agent.expert_noise) {
-            vec![environment.random_action(&settings.0, &mut stream)]
-        } else {
-            environment.expert(&settings.0).unwrap_or_default()
-        };
+        let noisy = stream.chance(agent.expert_noise);
+        let mut plan = environment.expert(&settings.0).filter(|_| !noisy).unwrap_or_default();
+        if plan.is_empty() {
+            // Also where nothing can be won any more: an answer in form is still expected.
+            plan.push(environment.random_action(&settings.0, &mut stream));
+        }
         plan.truncate(agent.grammar.max_actions);
         let thought =
             plan.first().map_or_else(String::new, |action| environment.thought(&settings.0, action, &mut stream));

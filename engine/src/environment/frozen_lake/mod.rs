@@ -116,8 +116,8 @@ impl Environment for FrozenLake {
         Some(policy::plan(self, config).iter().map(name).collect())
     }
 
-    fn thought(&self, config: &FrozenLakeConfig, action: &str, stream: &mut Stream) -> String {
-        observe::thought(self, config, action, stream)
+    fn thought(&self, config: &FrozenLakeConfig, _action: &str, _stream: &mut Stream) -> String {
+        observe::thought(self, config)
     }
 
     fn difficulty(&self, _config: &FrozenLakeConfig) -> Option<u32> {

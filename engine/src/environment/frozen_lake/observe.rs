@@ -1,18 +1,12 @@
 //! Text about a lake: observation, instruction and thoughts.
 
-use super::{
-    FrozenLake, FrozenLakeConfig,
-    lake::{Code, DIRECTIONS},
-};
-use crate::{
-    environment::{
-        PromptFacts,
-        grid::{
-            COORDINATES_TITLE, MAP_TITLE, ObservationFormat, explain_coordinates, explain_moves, leading_direction,
-            legend, write_cells, write_size,
-        },
+use super::{FrozenLake, FrozenLakeConfig, lake::Code};
+use crate::environment::{
+    PromptFacts,
+    grid::{
+        COORDINATES_TITLE, Direction, MAP_TITLE, ObservationFormat, explain_coordinates, explain_moves, legend,
+        write_cells, write_size,
     },
-    random::Stream,
 };
 
 impl FrozenLake {
@@ -81,17 +75,16 @@ pub(super) fn instruction(config: &FrozenLakeConfig, facts: &PromptFacts<'_>) ->
     text
 }
 
-/// A few true words about where the goal and the nearest hole lie.
-pub(super) fn thought(lake: &FrozenLake, config: &FrozenLakeConfig, action: &str, stream: &mut Stream) -> String {
-    let shape = lake.shape();
-    let player = lake.player();
-    let goal = shape.relation(player, lake.goal());
-    let step = leading_direction(action, &config.action_lookup, &DIRECTIONS)
-        .map_or(String::new(), |direction| format!(", walk {}", direction.word()));
-    // One way to begin and two to end: wording that varies freely would be noise that a policy gradient has to average out.
-    let step = if stream.chance(0.5) { step } else { String::new() };
-    match shape.nearest(player, lake.holes()) {
-        Some(hole) => format!("goal {goal}, hole {}{step}", shape.relation(player, hole)),
-        None => format!("goal {goal}, no hole{step}"),
-    }
+/// A few true words about where the player and the goal are and on which sides there are holes, without a hint at the move.
+pub(super) fn thought(lake: &FrozenLake, config: &FrozenLakeConfig) -> String {
+    let (shape, player, origin) = (lake.shape(), lake.player(), config.coord_origin);
+    let is_hole = |direction: &Direction| shape.neighbour(player, *direction).is_some_and(|cell| lake.is_hole(cell));
+    let holes: Vec<&str> = Direction::ALL.into_iter().filter(is_hole).map(Direction::word).collect();
+    format!(
+        "at {}, goal {} {}, {}",
+        shape.spoken(player, origin),
+        shape.spoken(lake.goal(), origin),
+        shape.relation(player, lake.goal()),
+        if holes.is_empty() { "no hole beside".to_owned() } else { format!("hole {}", holes.join(" ")) }
+    )
 }

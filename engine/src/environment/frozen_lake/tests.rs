@@ -235,17 +235,14 @@ fn a_minimal_distance_is_kept_or_refused() {
 }
 
 #[test]
-fn thoughts_are_short_and_speak_of_the_lake() {
+fn thoughts_say_where_things_are_and_not_what_to_do() {
     let config = FrozenLakeConfig::default();
     let mut stream = Stream::new(1, Purpose::Thoughts, &[]);
-    let mut seen = HashSet::new();
-    for _ in 0..100 {
-        seen.insert(example().thought(&config, "Right", &mut stream));
-    }
-    assert!(seen.contains("goal down right, hole right, walk right"), "{seen:?}");
-    for text in &seen {
-        let words = text.split_whitespace().count();
-        assert!((3..=8).contains(&words), "{text}");
+    for action in ["Right", "Up"] {
+        assert_eq!(example().thought(&config, action, &mut stream), "at 0 0, goal 3 3 down right, no hole beside");
+        let mut beside = example();
+        beside.player = 8;
+        assert_eq!(beside.thought(&config, action, &mut stream), "at 2 0, goal 3 3 down right, hole right");
     }
 }
 

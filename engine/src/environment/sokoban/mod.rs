@@ -147,8 +147,8 @@ impl Environment for Sokoban {
         Some(plan.iter().map(name).collect())
     }
 
-    fn thought(&self, config: &SokobanConfig, action: &str, stream: &mut Stream) -> String {
-        observe::thought(self, config, action, stream)
+    fn thought(&self, config: &SokobanConfig, _action: &str, _stream: &mut Stream) -> String {
+        observe::thought(self, config)
     }
 
     fn difficulty(&self, _config: &SokobanConfig) -> Option<u32> {

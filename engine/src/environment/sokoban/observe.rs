@@ -4,15 +4,12 @@ use super::{
     MAX_BOXES, MAX_CELLS, Sokoban, SokobanConfig,
     board::{BOX, Code, TARGET, WALL},
 };
-use crate::{
-    environment::{
-        ConfigProblem, PromptFacts,
-        grid::{
-            COORDINATES_TITLE, Direction, MAP_TITLE, ObservationFormat, explain_coordinates, explain_moves,
-            leading_direction, legend, write_cells, write_runs, write_size,
-        },
+use crate::environment::{
+    ConfigProblem, PromptFacts,
+    grid::{
+        COORDINATES_TITLE, Direction, MAP_TITLE, ObservationFormat, explain_coordinates, explain_moves, legend,
+        write_cells, write_runs, write_size,
     },
-    random::Stream,
 };
 
 impl Sokoban {
@@ -150,27 +147,51 @@ pub(super) fn instruction(config: &SokobanConfig, facts: &PromptFacts<'_>) -> St
     text
 }
 
-/// A few true words about the nearest box and target.
-pub(super) fn thought(level: &Sokoban, config: &SokobanConfig, action: &str, stream: &mut Stream) -> String {
-    let shape = level.shape();
-    let player = level.player();
-    let loose = level.boxes().filter(|&cell| level.cells[cell] & TARGET == 0);
+/// A few words about what is next: where the player, the box and its target are, and from where the box is to be pushed.
+///
+/// They name a place and leave the move to the answer. Wording that varied freely would be noise that a policy gradient has to
+/// average out.
+pub(super) fn thought(level: &Sokoban, config: &SokobanConfig) -> String {
+    let (shape, origin) = (level.shape(), config.coord_origin);
+    let Some((direction, from)) = next_push(level) else { return "every box is on a target".into() };
+    let pushed = shape.neighbour(from, direction).unwrap_or(from);
     let free = level.targets().filter(|&cell| level.cells[cell] & BOX == 0);
-    let (Some(loose_box), Some(target)) = (shape.nearest(player, loose), shape.nearest(player, free)) else {
-        return "every box is on a target".into();
+    let target = shape.nearest(pushed, free).unwrap_or(pushed);
+    format!(
+        "at {}, box {}, target {}, push {} from {}, {}",
+        shape.spoken(level.player(), origin),
+        shape.spoken(pushed, origin),
+        shape.spoken(target, origin),
+        direction.word(),
+        shape.spoken(from, origin),
+        shape.relation(level.player(), from)
+    )
+}
+
+/// The first push of a shortest solution and the cell that it is made from. Where there is no solution, the push that would
+/// bring the nearest box closer to a target.
+fn next_push(level: &Sokoban) -> Option<(Direction, usize)> {
+    let shape = level.shape();
+    if let Some(plan) = level.solve() {
+        let mut player = level.player();
+        for direction in plan {
+            let next = shape.neighbour(player, direction)?;
+            if level.cells[next] & BOX != 0 {
+                return Some((direction, player));
+            }
+            player = next;
+        }
+        return None;
+    }
+    let loose = level.boxes().filter(|&cell| level.cells[cell] & TARGET == 0);
+    let nearest = shape.nearest(level.player(), loose)?;
+    let free = level.targets().filter(|&cell| level.cells[cell] & BOX == 0);
+    let target = shape.nearest(nearest, free)?;
+    let closer = |direction: &Direction| {
+        shape
+            .neighbour(nearest, *direction)
+            .is_some_and(|to| shape.distance(to, target) < shape.distance(nearest, target))
     };
-    let to_box = shape.relation(player, loose_box);
-    let box_to_target = shape.relation(loose_box, target);
-    let direction = leading_direction(action, &config.action_lookup, &Direction::ALL);
-    let pushes = direction
-        .and_then(|direction| shape.neighbour(player, direction))
-        .is_some_and(|next| level.cells[next] & BOX != 0);
-    let step = match direction {
-        Some(direction) if pushes => format!(", push {}", direction.word()),
-        Some(direction) => format!(", walk {}", direction.word()),
-        None => String::new(),
-    };
-    // One way to begin and two to end: wording that varies freely would be noise that a policy gradient has to average out.
-    let step = if stream.chance(0.5) { step } else { String::new() };
-    format!("box {to_box}, from there target {box_to_target}{step}")
+    let direction = Direction::ALL.into_iter().find(closer)?;
+    Some((direction, shape.neighbour(nearest, direction.opposite())?))
 }
