@@ -243,5 +243,5 @@ fn an_expert_is_not_replaced_in_silence_where_there_is_none() {
     app.add_environment::<Riddle>();
     let loaded = Scene::parse("riddle.ron", text, &[]).unwrap();
     let error = prepare(&mut app, &loaded, &SetupOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("riddle.ron:1:9") && error.contains("the environment `riddle` has no expert"), "{error}");
+    assert!(error.contains("riddle.ron:1:16") && error.contains("the environment `riddle` has no expert"), "{error}");
 }
